@@ -1,0 +1,222 @@
+/* mote: an inference engine for DeepSeek-V4.1-Flash and small models of its architecture.
+ *
+ * Conventions. Functions that can fail return MOTE_OK or a negative MOTE_E... code and put a sentence for a person into
+ * the caller's mote_err (which may be NULL). Handles are opaque; *_close/_destroy accept NULL. Strings are UTF-8. Sizes
+ * are bytes unless named otherwise; positions and counts are tokens. The library never exits, prints or aborts.
+ * Threads: a model may be shared by threads; sessions of one model are used by one thread at a time, and so is
+ * mote_step, whatever its sessions. A session must be destroyed before its model is closed. */
+#ifndef MOTE_H
+#define MOTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MOTE_API __attribute__((visibility("default")))
+#else
+#define MOTE_API
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------------------------- */
+#define MOTE_ERRORS(X)                                                                          \
+    X(MOTE_EIO,          -1, "a file or device could not be read or written")                   \
+    X(MOTE_EFORMAT,      -2, "a file's content is damaged or contradicts itself")               \
+    X(MOTE_EUNSUPPORTED, -3, "a valid input asks for something this version does not do")       \
+    X(MOTE_ENOMEM,       -4, "out of memory")                                                   \
+    X(MOTE_EINVAL,       -5, "an argument is out of its range")                                 \
+    X(MOTE_EFULL,        -6, "the context is full")                                             \
+    X(MOTE_ECANCELED,    -7, "cancelled by the caller")                                         \
+    X(MOTE_EVERSION,     -8, "a file comes from a newer version")
+enum {
+    MOTE_OK = 0,
+#define MOTE_X(name, number, sentence) name = number,
+    MOTE_ERRORS(MOTE_X)
+#undef MOTE_X
+};
+typedef struct mote_err { int code; char message[500]; } mote_err;
+MOTE_API const char *mote_error_name(int code);       /* "MOTE_EIO"          */
+MOTE_API const char *mote_error_sentence(int code);
+MOTE_API const char *mote_version(void);              /* "0.1.0"             */
+
+/* ---- memory accounting -------------------------------------------------------------------------------------- */
+typedef enum mote_mem_class {
+    MOTE_MEM_WEIGHTS,          /* mapped or copied tensors                                    */
+    MOTE_MEM_KV_MAIN_CODES,    /* KV classes: bytes of the blocks that sessions hold; a block */
+    MOTE_MEM_KV_MAIN_SCALES,   /* shared by several sessions counts once                      */
+    MOTE_MEM_KV_INDEX_CODES,
+    MOTE_MEM_KV_INDEX_SCALES,
+    MOTE_MEM_KV_SLACK,         /* block table, headers, page rounding, blocks not yet used    */
+    MOTE_MEM_KV_WINDOW,        /* window rings, partial compressor groups, saved marks        */
+    MOTE_MEM_SCRATCH,          /* activations of a step, encoder outputs kept for a replay    */
+    MOTE_MEM_OTHER,            /* tokenizer, token ids, logits, tables                        */
+    MOTE_MEM_CLASSES
+} mote_mem_class;
+typedef struct mote_memory {
+    size_t bytes[MOTE_MEM_CLASSES];
+    size_t total, peak;        /* of what the meter counts   */
+    size_t rss, peak_rss;      /* of the process, as the system tells */
+} mote_memory;
+MOTE_API const char *mote_memory_class_name(mote_mem_class cls);   /* "weights", "kv_main_codes", ... */
+
+/* ---- model -------------------------------------------------------------------------------------------------- */
+typedef struct mote_model mote_model;
+typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
+typedef struct mote_model_params {
+    int n_threads;             /* 0: MOTE_THREADS, else one per core of the affinity mask     */
+    mote_math math;
+    int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
+    /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
+    int (*progress)(void *ctx, const char *what, double fraction);
+    void *progress_ctx;
+} mote_model_params;
+typedef struct mote_model_info {
+    const char *family;        /* "deepseek_v41"; borrowed from the model, like every pointer here */
+    size_t n_layers, n_encoder_layers, hidden, vocab, window, max_context;
+    size_t n_experts, n_experts_per_token, topk, prefix_multiple;
+    uint64_t n_parameters, weight_bytes;
+    int32_t bos, eos[8];
+    size_t n_eos;
+    int has_tokenizer, n_threads;
+    float temperature, top_p;  /* from generation_config.json; 1 and 1 where it says nothing  */
+    const char *cpu;           /* kernel set in use: "scalar", "avx2", "avx512"               */
+} mote_model_info;
+/* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json). params NULL = defaults. */
+MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_model_params *params, mote_err *err);
+MOTE_API void mote_model_close(mote_model *model);
+MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
+MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
+/* The layer plan as JSON text (an array, one object per layer); free with mote_free. */
+MOTE_API int mote_model_plan_json(const mote_model *model, char **json, mote_err *err);
+/* What a checkpoint folder holds, tensor by tensor, without loading it: JSON text; free with mote_free. */
+MOTE_API int mote_inspect_json(const char *path, char **json, mote_err *err);
+/* The machine as mote sees it: instruction sets, threads, memory, disk features. JSON text; free with mote_free. */
+MOTE_API int mote_doctor_json(char **json, mote_err *err);
+MOTE_API void mote_free(void *ptr);
+
+/* ---- plan: bytes before loading ------------------------------------------------------------------------------ */
+/* path: a checkpoint folder or a bare config.json, of this architecture, DeepSeek V1-V4 or a Llama-style model.
+ * kv: as in mote_session_params. ctxs: n_ctxs context lengths (0: a default list). ram: bytes to fit into, 0 = not asked.
+ * Result: JSON text with the fields documented in docs/plan.md; free with mote_free. */
+MOTE_API int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs,
+                            uint64_t ram, mote_err *err);
+
+/* ---- tokenizer ---------------------------------------------------------------------------------------------- */
+typedef enum mote_encode_flags {
+    MOTE_ENCODE_BOS = 1,       /* put the model's BOS in front                                         */
+    MOTE_ENCODE_PLAIN = 2      /* text that looks like a special token is ordinary text (untrusted input) */
+} mote_encode_flags;
+/* *ids: malloc'd, free with mote_free. Invalid UTF-8 bytes are encoded as U+FFFD each, as the reference tokenizer does. */
+MOTE_API int mote_encode(const mote_model *model, const char *text, size_t text_bytes, int flags, int32_t **ids,
+                         size_t *n_ids, mote_err *err);
+/* Bytes of one token (not always whole UTF-8); borrowed from the model. NULL for an unknown id. */
+MOTE_API const char *mote_token_bytes(const mote_model *model, int32_t id, size_t *n_bytes);
+MOTE_API int mote_token_is_special(const mote_model *model, int32_t id);
+/* Streaming: feed ids one by one and get text that never ends inside a character. */
+typedef struct mote_detok mote_detok;
+MOTE_API int mote_detok_create(mote_detok **detok, const mote_model *model, mote_err *err);
+MOTE_API void mote_detok_destroy(mote_detok *detok);
+/* *text: 0-terminated, valid until the next call; may be "". An invalid sequence becomes U+FFFD. Special tokens
+ * give no text. mote_detok_finish returns what an unfinished character left (as U+FFFD) and resets. */
+MOTE_API int mote_detok_push(mote_detok *detok, int32_t id, const char **text, mote_err *err);
+MOTE_API const char *mote_detok_finish(mote_detok *detok);
+
+/* ---- chat format -------------------------------------------------------------------------------------------- */
+typedef struct mote_chat_params {
+    int thinking;              /* 0: chat mode, 1: thinking mode                              */
+    int reasoning_effort;      /* 1-100, 0 = 75; only in thinking mode                        */
+    const char *tools_json;    /* NULL, or a JSON array of OpenAI-style tool definitions      */
+} mote_chat_params;
+/* messages_json: array of {role: system|user|assistant|tool, content, reasoning_content?, tool_calls?, tool_call_id?}.
+ * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS). */
+MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
+
+/* ---- sessions ----------------------------------------------------------------------------------------------- */
+typedef struct mote_session mote_session;
+typedef enum mote_prefill { MOTE_PREFILL_BOUNDED, MOTE_PREFILL_EXACT, MOTE_PREFILL_FULL } mote_prefill;
+typedef enum mote_replay { MOTE_REPLAY_BOUNDED, MOTE_REPLAY_EXACT } mote_replay;
+typedef struct mote_session_params {
+    const char *kv;            /* "main=fp4,index=mxfp4,window=fp8" (the default, also for NULL); one word is the main
+                                  format; "main.8=fp8" sets one source layer                  */
+    mote_prefill prefill;      /* docs/architecture.md, "Prefill"                             */
+    size_t max_context;        /* 0: the model's. Nothing is allocated for it.                */
+} mote_session_params;
+MOTE_API int mote_session_create(mote_session **session, mote_model *model, const mote_session_params *params,
+                                 mote_err *err);
+MOTE_API void mote_session_destroy(mote_session *session);
+/* Copies the small mutable part and the unfinished block; full blocks are shared. */
+MOTE_API int mote_session_fork(mote_session **copy, const mote_session *session, mote_err *err);
+MOTE_API size_t mote_session_length(const mote_session *session);                  /* tokens held */
+MOTE_API const int32_t *mote_session_tokens(const mote_session *session);          /* borrowed until the next call */
+/* Remember the mutable state at the current position, inside the session, so that truncating to it is exact. */
+MOTE_API int mote_session_mark(mote_session *session, mote_err *err);
+typedef enum mote_windows_from { MOTE_WINDOWS_LIVE, MOTE_WINDOWS_MARK, MOTE_WINDOWS_REPLAY } mote_windows_from;
+typedef struct mote_truncated {
+    size_t length;             /* tokens kept: feed the caller's own tokens from here on      */
+    mote_windows_from windows; /* LIVE: nothing was cut; MARK: exact; REPLAY: the next step recomputes the windows
+                                  as asked (bounded: approximate, exact: as a cold run)       */
+    size_t replay_tokens;      /* prefix tokens the next step will run again for the windows  */
+} mote_truncated;
+/* Forget everything from position `length` on. The newest mark at or before it is used if there is one; otherwise
+ * `length` is rounded down to prefix_multiple and windows come from a replay in the next step. */
+MOTE_API int mote_session_truncate(mote_session *session, size_t length, mote_replay replay, mote_truncated *result,
+                                   mote_err *err);
+MOTE_API void mote_session_get_memory(const mote_session *session, mote_memory *memory);   /* this session's share */
+/* Exact bytes of global KV per token for this session's formats, by part (codes and scales of main and index). */
+MOTE_API double mote_session_kv_bytes_per_token(const mote_session *session, double parts[4]);
+MOTE_API size_t mote_session_window_bytes(const mote_session *session);
+
+/* ---- steps -------------------------------------------------------------------------------------------------- */
+typedef enum mote_logits_rows { MOTE_LOGITS_NONE, MOTE_LOGITS_LAST, MOTE_LOGITS_ALL } mote_logits_rows;
+typedef struct mote_feed {
+    mote_session *session;
+    const int32_t *ids;        /* n_ids new tokens; n_ids may be 0 only when a truncated session awaits its replay */
+    size_t n_ids;
+    mote_logits_rows logits;   /* ALL: every row the decoder ran over (full: all new positions) */
+} mote_feed;
+/* Run new tokens of several sessions (each at most once in the list) through the model, sharing every weight read.
+ * On failure the sessions keep their old tokens and await a replay or are unchanged; the code is MOTE_EFULL when a
+ * context limit would be passed (nothing was run). progress (may be NULL) is called between chunks. */
+MOTE_API int mote_step(mote_model *model, const mote_feed *feeds, size_t n_feeds,
+                       int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens), void *progress_ctx, mote_err *err);
+/* Logits of the last step: n_rows x vocab floats, row 0 belongs to position *first. Borrowed until the next step. */
+MOTE_API const float *mote_session_logits(const mote_session *session, size_t *n_rows, size_t *first);
+
+/* ---- sampling ----------------------------------------------------------------------------------------------- */
+typedef struct mote_sample_params {
+    float temperature;         /* 0: greedy (smallest id wins ties)                           */
+    float top_p, min_p;        /* 1 and 0 switch them off                                     */
+    int top_k;                 /* 0: off                                                      */
+    uint64_t seed;
+} mote_sample_params;
+typedef struct mote_sampler mote_sampler;
+MOTE_API int mote_sampler_create(mote_sampler **sampler, const mote_sample_params *params, mote_err *err);
+MOTE_API void mote_sampler_destroy(mote_sampler *sampler);
+/* Draws a token from `logits`. logprob (may be NULL): natural log of its probability at temperature 1, all tokens. */
+MOTE_API int mote_sampler_next(mote_sampler *sampler, const float *logits, size_t vocab, int32_t *id, float *logprob,
+                               mote_err *err);
+/* The n most likely tokens and their logprobs at temperature 1, best first. */
+MOTE_API int mote_top_logprobs(const float *logits, size_t vocab, size_t n, int32_t *ids, float *logprobs, mote_err *err);
+
+/* ---- evaluation --------------------------------------------------------------------------------------------- */
+typedef struct mote_eval_result {
+    size_t n_predicted;
+    double mean_loss, perplexity;            /* natural log, mean per predicted token                    */
+    double kl, top1_agreement;               /* against `base` (NaN without): mean KL(base || this)      */
+    double kv_bytes_per_token;
+    double prefill_tokens_per_s;
+    size_t peak_bytes;                       /* the session's share plus scratch, at its largest         */
+} mote_eval_result;
+/* Teacher-forced loss over one window of tokens with `params`' formats, prefill full. base_kv: NULL or formats to compare
+ * with, run side by side chunk by chunk so that no logits are kept. */
+MOTE_API int mote_eval_window(mote_model *model, const int32_t *ids, size_t n_ids, const char *kv, const char *base_kv,
+                              int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens), void *progress_ctx,
+                              mote_eval_result *result, mote_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

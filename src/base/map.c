@@ -1,0 +1,38 @@
+#include "base/map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int mote__map_open(mote__map *map, const char *path, mote_err *err)
+{
+    *map = (mote__map){ 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat st;
+    int rc = MOTE_OK;
+    if (fstat(fd, &st))
+        rc = mote__fail(err, MOTE_EIO, "%s: cannot stat: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = mote__fail(err, MOTE_EIO, "%s: not a regular file", path);
+    else if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED)
+            rc = mote__fail(err, MOTE_EIO, "%s: cannot map: %s", path, strerror(errno));
+        else
+            *map = (mote__map){ p, (size_t)st.st_size };
+    }
+    close(fd);
+    return rc;
+}
+
+void mote__map_close(mote__map *map)
+{
+    if (map->data)
+        munmap((void *)map->data, map->size);
+    *map = (mote__map){ 0 };
+}

@@ -1,0 +1,24 @@
+/* Read-only view of a whole file, mapped. */
+#ifndef MOTE_BASE_MAP_H
+#define MOTE_BASE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct mote__map {
+    const uint8_t *data;   /* owned mapping; NULL for an empty file */
+    size_t size;
+} mote__map;
+
+/* MOTE_EIO with the path and the system's reason; refuses anything that is not a regular file. */
+int mote__map_open(mote__map *map, const char *path, mote_err *err);
+void mote__map_close(mote__map *map);
+
+/* Little-endian reads from unaligned memory. */
+static inline uint16_t mote__le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+static inline uint32_t mote__le32(const uint8_t *p) { return mote__le16(p) | (uint32_t)mote__le16(p + 2) << 16; }
+static inline uint64_t mote__le64(const uint8_t *p) { return mote__le32(p) | (uint64_t)mote__le32(p + 4) << 32; }
+
+#endif

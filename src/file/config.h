@@ -1,0 +1,59 @@
+/* config.json of a DeepSeek-V4.1 model: the nested published form and the flat form of the reference inference. Every field
+ * is range-checked, and fields that contradict each other are named. Source of names and values: docs/config.md. */
+#ifndef MOTE_FILE_CONFIG_H
+#define MOTE_FILE_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8 };
+
+typedef enum mote__score_func { MOTE_SCORE_SQRTSOFTPLUS, MOTE_SCORE_SIGMOID, MOTE_SCORE_SOFTMAX } mote__score_func;
+
+/* Published names (TABLE in docs/config.md). Layer lists are ascending. */
+typedef struct mote__config {
+    size_t vocab_size, hidden_size, n_layers, n_heads, head_dim, rope_dim, q_lora_rank, o_lora_rank, o_groups;
+    size_t moe_intermediate_size, n_routed_experts, n_experts_per_token;
+    mote__score_func score_func;
+    int norm_topk_prob;
+    float routed_scaling_factor, swiglu_limit;
+    size_t window;
+    float rms_norm_eps;
+    double rope_theta, compress_rope_theta;
+    /* YaRN, on compressed layers; rope_original == 0: none */
+    double rope_factor, rope_beta_fast, rope_beta_slow;
+    size_t rope_original;
+    size_t max_context;
+    unsigned compress_ratios[MOTE_MAX_LAYERS];            /* 0: window only */
+    size_t kv_sources[MOTE_MAX_SOURCES], n_kv_sources;
+    size_t index_sources[MOTE_MAX_SOURCES], n_index_sources;
+    size_t index_n_heads, index_head_dim, index_topk;
+    int candidate_source;                                 /* layer, or -1 */
+    size_t candidate_topk_blocks, candidate_block_size;
+    size_t hc_mult, hc_sinkhorn_iters;
+    float hc_eps;
+    size_t engram_layers[MOTE_MAX_ENGRAM], n_engram_layers;
+    uint64_t engram_rows[MOTE_MAX_ENGRAM];                /* engram_num_embeddings */
+    size_t engram_max_ngram, engram_heads, engram_head_dim, engram_compressed_vocab;
+    uint64_t engram_vocab;
+    int32_t engram_pad_token;
+    int32_t bos, eos, image_token;                        /* -1: absent */
+    size_t n_mtp_layers;
+    /* derived */
+    size_t decoder_start;                                 /* = last KV source */
+    size_t prefix_multiple;                               /* lcm of the sources' ratios */
+    size_t kv_source_of[MOTE_MAX_LAYERS];                 /* index into kv_sources, for layers with a ratio */
+} mote__config;
+
+/* path: the config.json itself. MOTE_EIO, MOTE_EFORMAT (missing, out of range, contradictory: names the key),
+ * MOTE_EUNSUPPORTED (another architecture: names model_type). */
+int mote__config_load(mote__config *config, const char *path, mote_err *err);
+int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what, mote_err *err);
+
+/* generation_config.json beside it; a missing file gives the defaults (eos from config; temperature and top_p 1). */
+typedef struct mote__generation { int32_t eos[8]; size_t n_eos; float temperature, top_p; } mote__generation;
+int mote__generation_load(mote__generation *g, const char *folder, const mote__config *config, mote_err *err);
+
+#endif

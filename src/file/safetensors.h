@@ -1,0 +1,51 @@
+/* safetensors: one file, or a folder with model.safetensors.index.json and shards (or a single model.safetensors), mapped.
+ * Everything is checked before use: header length, JSON, dtype, shape, overflow, offsets (inside the file, no overlap, no
+ * holes), duplicate names, the index against the shards. */
+#ifndef MOTE_FILE_SAFETENSORS_H
+#define MOTE_FILE_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/map.h"
+
+typedef enum mote__dtype {
+    MOTE_DT_F32, MOTE_DT_F16, MOTE_DT_BF16, MOTE_DT_F8_E4M3, MOTE_DT_F8_E8M0, MOTE_DT_I8, MOTE_DT_U8, MOTE_DT_I32, MOTE_DT_I64,
+    MOTE_DT_F64, MOTE_DT_I16, MOTE_DT_U16, MOTE_DT_U32, MOTE_DT_U64, MOTE_DT_BOOL, MOTE_DT_F8_E5M2, MOTE_DTYPES
+} mote__dtype;
+const char *mote__dtype_name(mote__dtype dt);
+size_t mote__dtype_bytes(mote__dtype dt);
+
+enum { MOTE_MAX_DIMS = 8 };
+typedef struct mote__tensor {
+    const char *name;          /* borrowed from the checkpoint */
+    mote__dtype dtype;
+    unsigned n_dims;
+    uint64_t shape[MOTE_MAX_DIMS];
+    const uint8_t *data;       /* in the mapping, any alignment */
+    uint64_t n_bytes;
+    unsigned shard;            /* into the checkpoint's shard list */
+} mote__tensor;
+
+typedef struct mote__checkpoint mote__checkpoint;
+
+/* path: a folder or a single .safetensors file. */
+int mote__checkpoint_open(mote__checkpoint **ckpt, const char *path, mote_err *err);
+void mote__checkpoint_close(mote__checkpoint *ckpt);
+size_t mote__checkpoint_n_tensors(const mote__checkpoint *ckpt);
+const mote__tensor *mote__checkpoint_tensor(const mote__checkpoint *ckpt, size_t i);   /* sorted by name */
+const mote__tensor *mote__checkpoint_find(const mote__checkpoint *ckpt, const char *name);   /* NULL if absent; O(log n) */
+size_t mote__checkpoint_n_shards(const mote__checkpoint *ckpt);
+const char *mote__checkpoint_shard_path(const mote__checkpoint *ckpt, size_t shard);
+uint64_t mote__checkpoint_bytes(const mote__checkpoint *ckpt);          /* of all tensors */
+
+/* Parse one file held in memory (the fuzzer's door): calls back for each tensor in offset order. */
+int mote__safetensors_parse(const uint8_t *bytes, size_t n, const char *what,
+                            int (*on_tensor)(void *ctx, const mote__tensor *t, mote_err *err), void *ctx, mote_err *err);
+
+/* Write tensors of one file, in the given order (names, dtypes, shapes, data of each `mote__tensor`). Replaces `path`
+ * atomically (temporary file beside it, then rename). */
+int mote__safetensors_write(const char *path, const mote__tensor *tensors, size_t n, mote_err *err);
+
+#endif

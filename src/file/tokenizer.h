@@ -1,0 +1,38 @@
+/* tokenizer.json: byte-level BPE with a sequence of Split patterns, added and special tokens, byte-level decoder.
+ * Anything else in the file is refused by name. Thread-safe once open. Encoding time grows linearly with the text. */
+#ifndef MOTE_FILE_TOKENIZER_H
+#define MOTE_FILE_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+typedef struct mote__tokenizer mote__tokenizer;
+
+int mote__tokenizer_open(mote__tokenizer **tok, const char *path, mote_err *err);
+int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, const char *what, mote_err *err);
+void mote__tokenizer_close(mote__tokenizer *tok);
+size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* largest id + 1 */
+
+/* flags: MOTE_ENCODE_PLAIN as in the public header (BOS is the caller's). *ids malloc'd. Each byte of invalid UTF-8 that
+ * starts no character counts as U+FFFD. */
+int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
+                           mote_err *err);
+/* Raw bytes of a token; NULL for ids that do not exist. Added tokens give their content. */
+const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t *n_bytes);
+int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id);      /* `special: true` in the file      */
+int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id);
+int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content);   /* an added token's id, or -1 */
+
+/* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size ids;
+ * ids the tokenizer lacks get fresh classes as the reference does), numbered by first appearance; *n_classes = how many. */
+int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err);
+
+/* Streaming detokenisation; text never ends inside a character. */
+typedef struct mote__detok { unsigned char pending[4]; unsigned n_pending; char *out; size_t out_capacity; } mote__detok;
+int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, mote_err *err);
+const char *mote__detok_finish(mote__detok *d);
+void mote__detok_deinit(mote__detok *d);
+
+#endif

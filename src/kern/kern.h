@@ -1,0 +1,106 @@
+/* Kernels: the table of everything that takes time, with a scalar definition and x86 variants of the same functions.
+ *
+ * Every variant gives the same bits as the scalar one: the order of every sum follows from the shape alone, fused
+ * multiply-adds are written where they are meant, and denormals are kept. Callers never ask about the CPU: they use
+ * mote__kern(), a table chosen once at start (MOTE_CPU_MASK=avx512,avx2 hides levels).
+ *
+ * Order of a sum over K ("lane order"), for all linears, dots and norms: 16 partial sums p = 0..15 of fp32 FMAs
+ * that start at +0, then the tree  r[i] = p[i] + p[i+8] (i<8), r[i] = r[i] + r[i+4] (i<4), r[i]+r[i+2] (i<2), r[0]+r[1].
+ * Which column goes to which partial sum follows from the element type (g = columns per 32-bit word: F32 1, BF16 2,
+ * E4M3 4, E2M1 8): p = (k / g) % 16, columns of one partial sum in ascending order. So a vector of 16 words of packed weights
+ * is one step of all 16 sums. Scales: an E4M3 weight is multiplied by its scale first (exact) and the product is the
+ * FMA's operand; MXFP4 sums the 8 columns of a word from +0 with unscaled codes, t, then adds fma(t, scale, partial sum).
+ * Columns beyond n_in count as zero weights and zero inputs up to a full step. */
+#ifndef MOTE_KERN_KERN_H
+#define MOTE_KERN_KERN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "num/kvfmt.h"
+
+typedef enum mote__wkind { MOTE_W_F32, MOTE_W_BF16, MOTE_W_FP8, MOTE_W_MXFP4, MOTE_W_KINDS } mote__wkind;
+
+/* A weight matrix as it lies in the checkpoint (row-major, any alignment), borrowed. n_in must be a multiple of g.
+ *   F32, BF16   data only
+ *   FP8         E4M3 codes; scale = E8M0 [ceil(n_out/32)][ceil(n_in/32)], one per 32x32 tile
+ *   MXFP4       E2M1, two columns a byte, low nibble first; scale = E8M0 [n_out][n_in/32]; n_in % 32 == 0 */
+typedef struct mote__mat {
+    mote__wkind kind;
+    size_t n_out, n_in;
+    const uint8_t *data;
+    const uint8_t *scale;
+    size_t scale_stride;     /* bytes from one scale row to the next               */
+    size_t scale_row0;       /* FP8 only: row 0 of this view is row scale_row0 of the scaled matrix (block-diagonal views) */
+} mote__mat;
+
+/* Inputs are rearranged once per row so that vector loads meet the weights: arranged[(k/(16g))*16g + (k%g)*16 + (k/g)%16]
+ * = x[k]; zero-padded to a multiple of 16g. */
+size_t mote__arranged_size(mote__wkind kind, size_t n_in);                    /* floats */
+void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in);
+
+/* One query against packed indexer keys (MXFP4). Keys lie in tiles of 16 entries, see docs/format-kv.md:
+ *   codes   word w (columns 8w..8w+7, low nibble first) of entry e at byte (w*16 + e)*4 of the tile; dim/2*16 bytes a tile
+ *   scales  E8M0 of group g (32 columns) of entry e at byte e*(dim/32) + g                           dim/32*16 bytes a tile
+ * score(e) = sum over heads h, ascending, of fma(max(d_h, 0), weight_h, s), s from +0, with d_h = sum over groups g, ascending, of
+ * fma((float)i, q_scale*k_scale, d) from +0 and i = the exact integer sum of products of doubled codes (so q_scale holds 1/4).
+ * round_bf16 (published math): d_h, max(d_h,0)*weight_h and the final sum are rounded to BF16 (the sum adds the rounded
+ * products in fp32). */
+typedef struct mote__index_query {
+    size_t n_heads, dim;
+    const int8_t *codes;     /* [n_heads][dim] doubled E2M1 values (-12..12), column order of the key words:
+                                for word w: columns 8w, 8w+2, 8w+4, 8w+6 then 8w+1, 8w+3, 8w+5, 8w+7              */
+    const int32_t *code_sum; /* [n_heads][dim/32] sum of the codes of a group (for unsigned-times-signed products)   */
+    const float *scales;     /* [n_heads][dim/32] 2^e / 4                                                            */
+    const float *weights;    /* [n_heads]                                                                            */
+    int round_bf16;
+} mote__index_query;
+/* Fill codes, code_sum, scales from q [n_heads][dim] (fp32): MXFP4-encodes it. */
+void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim);
+/* Write entry e's packed MXFP4 key (dim/2 bytes codes, dim/32 bytes scales, as mote__kvfmts encodes) into its tile. */
+void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes, const uint8_t *scales);
+void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e, const uint8_t *tile_codes, const uint8_t *tile_scales);
+
+typedef struct mote__kern_ops {
+    const char *name;        /* "scalar", "avx2", "avx512" */
+
+    /* y[r*ldy + o] = sum_k W[o][k] x_r[k] for o in [o0, o1), r in [0, n_rows); xp: arranged rows, ldxp floats apart.
+     * o0 % 16 == 0 unless o1 - o0 < 16 rows remain. scratch: MOTE_LINEAR_SCRATCH floats, 64-byte aligned, one per thread. */
+    void (*linear)(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                   size_t ldy, float *scratch);
+
+    /* y = x / sqrt(mean(x^2) + eps) * weight: sum of squares in lane order (F32), inv = 1/sqrt((double)sum/n + eps) rounded to
+     * fp32, y = (x * inv) * weight. y may be x. */
+    void (*rmsnorm)(float *y, const float *x, const float *weight, size_t n, float eps);
+    /* mean of squares of n values, in lane order: the fp32 sum divided by n in double */
+    double (*mean_square)(const float *x, size_t n);
+
+    /* y = silu(min(gate, limit)) * clamp(up, -limit, limit) * weight; limit <= 0: no clamping. silu(g) = g / (1 + exp(-g)). */
+    void (*swiglu)(float *y, const float *gate, const float *up, size_t n, float limit, float weight);
+    /* y = exp(x), by mote__exp_f32's sequence of operations */
+    void (*exp)(float *y, const float *x, size_t n);
+
+    void (*decode[MOTE_KV_FORMATS])(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n);
+
+    /* s[h*lds + j] = scale * dot(q[h], kv[j]) (lane order F32), h < n_heads, j < n; q rows ldq, kv rows ldkv floats apart. */
+    void (*dots)(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
+                 size_t dim, float scale);
+    /* acc[h][d] = acc[h][d] * keep[h], then for j ascending fma(p[h*ldp + j], kv[j][d], .) */
+    void (*mix)(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
+                size_t ldkv, size_t n, size_t dim);
+
+    /* scores[t*16 + e] for n_tiles consecutive tiles */
+    void (*index_scores)(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles);
+} mote__kern_ops;
+
+enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
+
+const mote__kern_ops *mote__kern(void);                      /* the best this CPU has (and MOTE_CPU_MASK allows)           */
+const mote__kern_ops *mote__kern_at(int level);              /* 0 scalar, 1 avx2, 2 avx512; NULL if this CPU lacks it      */
+/* Checks MOTE_CPU_MASK; MOTE_EINVAL naming an unknown word. Call before the first mote__kern(). */
+struct mote_err;
+int mote__kern_init(struct mote_err *err);
+/* exp in fp32: the scalar definition (round to nearest n, Cody-Waite, polynomial, scale); 0 below -104, inf above 88.73. */
+float mote__exp_f32(float x);
+
+#endif
