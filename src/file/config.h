@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8 };
+enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_GROUPS = 64 };
 
 typedef enum mote__score_func { MOTE_SCORE_SQRTSOFTPLUS, MOTE_SCORE_SIGMOID, MOTE_SCORE_SOFTMAX } mote__score_func;
 
