@@ -59,7 +59,7 @@ size_t mote__pass_row_bytes(const mote__net *net)
     return total;
 }
 
-void mote__pass_init(mote__pass *p, const mote__net *net)
+void mote__pass_init(mote__pass *p, mote__net *net)
 {
     *p = (mote__pass){ .net = net };
     mote__buf_init(&p->maxima, net->meter, MOTE_MEM_SCRATCH);
@@ -73,7 +73,7 @@ void mote__pass_shrink(mote__pass *p)
     p->memory = NULL;
     p->memory_bytes = p->capacity = 0;
     mote__buf_deinit(&p->work);
-    mote__buf_deinit((mote__buf *)&p->net->linear.arranged);
+    mote__buf_deinit(&p->net->linear.arranged);
 }
 
 static size_t jobs_bytes(const mote__net *net)
@@ -212,7 +212,7 @@ static void trim(mote__pass *p, size_t layer, size_t top)
 
 int mote__pass_linear(mote__pass *p, const mote__linear_job *jobs, size_t n_jobs)
 {
-    return mote__linear_run((mote__linear_ctx *)&p->net->linear, jobs, n_jobs);
+    return mote__linear_run(&p->net->linear, jobs, n_jobs);
 }
 
 static void trace_rows(mote__pass *p, size_t layer, const char *name, const float *by_slot, size_t cols)

@@ -25,7 +25,7 @@ typedef struct mote__segment {
 typedef struct mote__row { uint32_t segment, slot; uint64_t pos; } mote__row;
 
 typedef struct mote__pass {
-    const mote__net *net;
+    mote__net *net;
     mote__segment *segments; size_t n_segments;  /* borrowed */
     size_t n_slots, capacity;
     mote__row *rows; size_t n_rows;              /* live rows, in segment and position order */
@@ -48,7 +48,7 @@ typedef struct mote__pass {
     mote__buf work;                              /* lists that publish.c and moe.c make anew each layer */
 } mote__pass;
 
-void mote__pass_init(mote__pass *pass, const mote__net *net);
+void mote__pass_init(mote__pass *pass, mote__net *net);
 void mote__pass_deinit(mote__pass *pass);
 /* Bytes of scratch one row costs, for choosing how many rows a pass may have. */
 size_t mote__pass_row_bytes(const mote__net *net);
