@@ -20,7 +20,7 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
     int rc = root ? MOTE_OK : MOTE_ENOMEM;
     for (size_t i = 0; !rc && i < n; i++) {
         const mote__tensor *t = &tensors[i];
-        uint64_t end;
+        uint64_t end = at;
         if (!t->name || !strcmp(t->name, "__metadata__"))
             rc = mote__fail(err, MOTE_EINVAL, "%s: tensor %zu has no usable name", path, i);
         else if (json_object_get(root, t->name))
@@ -34,7 +34,7 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
             break;
         json_t *shape = json_array();
         for (unsigned d = 0; d < t->n_dims; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));   /* <= INT64_MAX unless another is 0 */
         json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(t->dtype), "shape", shape,
                                   "data_offsets", (json_int_t)at, (json_int_t)end);
         if (!entry)
