@@ -33,12 +33,15 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
         if (rc)
             break;
         json_t *shape = json_array();
-        for (unsigned d = 0; d < t->n_dims; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));   /* <= INT64_MAX unless another is 0 */
+        for (unsigned d = 0; d < t->n_dims; d++) {
+            if (t->shape[d] > INT64_MAX)          /* possible where another dimension is 0; the format has no such number */
+                rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s': shape[%u] passes 2^63", path, t->name, d);
+            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        }
         json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(t->dtype), "shape", shape,
                                   "data_offsets", (json_int_t)at, (json_int_t)end);
         if (!entry)
-            rc = MOTE_ENOMEM;
+            rc = rc ? rc : MOTE_ENOMEM;
         else if (json_object_set_new(root, t->name, entry))
             rc = mote__fail(err, MOTE_EINVAL, "%s: tensor %zu: its name is not valid UTF-8", path, i);
         at = end;
