@@ -168,7 +168,7 @@ static int check_context(const rules *r)
 {
     mote__config *c = r->c;
     double reach = (double)c->rope_original * c->rope_factor;
-    if (c->max_context == 0 && reach >= 1 && reach <= 1 << 30)
+    if (r->flat && c->max_context == 0 && reach >= 1 && reach <= 1 << 30)
         c->max_context = (size_t)reach;
     if (c->max_context == 0)
         return WRONG("max_position_embeddings", "is %s", "missing");
