@@ -15,10 +15,11 @@ int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, con
 void mote__tokenizer_close(mote__tokenizer *tok);
 size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* largest id + 1 */
 
-/* flags: MOTE_ENCODE_PLAIN as in the public header (BOS is the caller's). *ids malloc'd. Each byte of invalid UTF-8 that
- * starts no character counts as U+FFFD. */
+/* flags: MOTE_ENCODE_PLAIN as in the public header (BOS is the caller's). *ids malloc'd. Invalid UTF-8 counts as
+ * U+FFFD, one for each maximal subpart (file/utf8.h). With PLAIN no added token is matched at all, special or not. */
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err);
+size_t mote__tokenizer_memory(const mote__tokenizer *tok);               /* bytes held */
 /* Raw bytes of a token; NULL for ids that do not exist. Added tokens give their content. */
 const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t *n_bytes);
 int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id);      /* `special: true` in the file      */

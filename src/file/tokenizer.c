@@ -1,0 +1,194 @@
+/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each word
+ * becomes tokens. Reading the file is file/tokenizer_load.c's, splitting file/pretok.c's, words file/bpe.c's. */
+#include "file/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "file/utf8.h"
+
+enum { MAX_FILE_BYTES = 256 << 20, MAX_TEXT_BYTES = 1 << 30 };
+
+int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, const char *what, mote_err *err)
+{
+    *tok = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof **tok);
+    if (!*tok)
+        return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", what);
+    mote__added_init(&(*tok)->first);
+    mote__added_init(&(*tok)->second);
+    int rc = mote__tokenizer_load(*tok, text, n, what, err);
+    if (rc) {
+        mote__tokenizer_close(*tok);
+        *tok = NULL;
+    }
+    return rc;
+}
+
+int mote__tokenizer_open(mote__tokenizer **tok, const char *path, mote_err *err)
+{
+    mote__map map;
+    *tok = NULL;
+    int rc = mote__map_open(&map, path, err);
+    if (rc)
+        return rc;
+    if (map.size > MAX_FILE_BYTES)
+        rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %d allowed for this file", path, map.size,
+                        MAX_FILE_BYTES);
+    else
+        rc = mote__tokenizer_parse(tok, (const char *)map.data, map.size, path, err);
+    mote__map_close(&map);
+    return rc;
+}
+
+void mote__tokenizer_close(mote__tokenizer *tok)
+{
+    if (!tok)
+        return;
+    mote__added_deinit(&tok->first);
+    mote__added_deinit(&tok->second);
+    mote__pretok_destroy(tok->pretok);
+    mote__bpe_deinit(&tok->bpe);
+    mote__free(NULL, MOTE_MEM_OTHER, tok, sizeof *tok);
+}
+
+size_t mote__tokenizer_size(const mote__tokenizer *tok) { return tok->bpe.n_ids; }
+
+size_t mote__tokenizer_memory(const mote__tokenizer *tok)
+{
+    return sizeof *tok + mote__bpe_memory(&tok->bpe) + mote__pretok_memory(tok->pretok) + tok->first.nodes.capacity +
+           tok->second.nodes.capacity;
+}
+
+static unsigned flags_of(const mote__tokenizer *tok, int32_t id)
+{
+    return id >= 0 && (size_t)id < tok->bpe.n_ids ? tok->bpe.flags[id] : 0;
+}
+
+const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t *n_bytes)
+{
+    *n_bytes = 0;
+    if (!flags_of(tok, id))
+        return NULL;
+    *n_bytes = tok->bpe.tokens[id].length;
+    return (const char *)tok->bpe.text.data + tok->bpe.tokens[id].offset;
+}
+
+int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id)
+{
+    return (flags_of(tok, id) & MOTE_TOKEN_SPECIAL) != 0;
+}
+
+int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id) { return (flags_of(tok, id) & MOTE_TOKEN_ADDED) != 0; }
+
+int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content)
+{
+    size_t n = strlen(content), end;
+    int32_t id;
+    const mote__added *tries[2] = { &tok->first, &tok->second };
+    for (int i = 0; i < 2; i++)
+        if (n && mote__added_find(tries[i], (const uint8_t *)content, n, 0, &end, &id) == 0 && end == n)
+            return id;
+    return -1;
+}
+
+/* ---- encoding ------------------------------------------------------------------------------------------------- */
+
+typedef struct encoder {
+    const mote__tokenizer *tok;
+    const uint8_t *at;               /* where the next word begins */
+    int one_byte;                    /* this stretch is ASCII: characters are bytes */
+    uint8_t *kinds;                  /* [text bytes] */
+    mote__bpe_scratch scratch;
+    mote__buf ids;
+    mote_err *err;
+} encoder;
+
+static int no_memory(const encoder *e) { return mote__fail(e->err, MOTE_ENOMEM, "out of memory while encoding text"); }
+
+static int encode_word(void *ctx, size_t n_chars)
+{
+    encoder *e = ctx;
+    const uint8_t *word = e->at;
+    if (e->one_byte)
+        e->at += n_chars;
+    else
+        for (size_t i = 0; i < n_chars; i++)
+            e->at += mote__utf8_length(*e->at);
+    return mote__bpe_encode_word(&e->tok->bpe, &e->scratch, word, (size_t)(e->at - word), &e->ids) ? no_memory(e) : MOTE_OK;
+}
+
+/* Text without added tokens. */
+static int encode_plain(encoder *e, const uint8_t *text, size_t n)
+{
+    size_t n_chars = mote__pretok_classify(e->tok->pretok, text, n, e->kinds);
+    e->at = text;
+    e->one_byte = n_chars == n;
+    return mote__pretok_split(e->tok->pretok, e->kinds, n_chars, encode_word, e, e->err);
+}
+
+/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both sides of an
+ * added token are real ends: patterns do not look across. */
+static int encode_level(encoder *e, int level, const uint8_t *text, size_t n)
+{
+    if (!n)
+        return MOTE_OK;
+    if (level == 2)
+        return encode_plain(e, text, n);
+    const mote__added *added = level ? &e->tok->second : &e->tok->first;
+    for (size_t from = 0; from < n;) {
+        size_t end = n;
+        int32_t id;
+        size_t at = mote__added_find(added, text, n, from, &end, &id);
+        int rc = encode_level(e, level + 1, text + from, at - from);
+        if (rc)
+            return rc;
+        if (at < n && mote__buf_append(&e->ids, &id, sizeof id))
+            return no_memory(e);
+        from = at < n ? end : n;
+    }
+    return MOTE_OK;
+}
+
+int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
+                           mote_err *err)
+{
+    encoder e = { .tok = tok, .err = err };
+    mote__buf repaired;
+    mote__buf_init(&repaired, NULL, MOTE_MEM_OTHER);
+    const uint8_t *p = (const uint8_t *)text;
+    size_t n_kinds = 0;
+    int rc = MOTE_OK;
+    *ids = NULL;
+    *n_ids = 0;
+    if (n > MAX_TEXT_BYTES)
+        return mote__fail(err, MOTE_EINVAL, "a text of %zu bytes, at most %d can be encoded at once", n, MAX_TEXT_BYTES);
+    if (mote__utf8_valid(p, n) < n) {
+        rc = mote__utf8_repair(&repaired, p, n) ? no_memory(&e) : MOTE_OK;
+        p = repaired.data;
+        n = repaired.size;
+    }
+    if (!rc) {
+        n_kinds = n;
+        e.kinds = mote__alloc(NULL, MOTE_MEM_OTHER, n);
+        if (!e.kinds || mote__buf_reserve(&e.ids, (n / 3 + 16) * sizeof(int32_t)))
+            rc = no_memory(&e);
+    }
+    if (!rc)
+        rc = encode_level(&e, flags & MOTE_ENCODE_PLAIN ? 2 : 0, p, n);
+    if (!rc) {
+        *ids = malloc(e.ids.size ? e.ids.size : 1);
+        if (!*ids)
+            rc = no_memory(&e);
+        else {
+            if (e.ids.size)
+                memcpy(*ids, e.ids.data, e.ids.size);
+            *n_ids = e.ids.size / sizeof(int32_t);
+        }
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, e.kinds, n_kinds);
+    mote__bpe_scratch_deinit(&e.scratch);
+    mote__buf_deinit(&e.ids);
+    mote__buf_deinit(&repaired);
+    return rc;
+}
