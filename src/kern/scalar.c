@@ -46,8 +46,8 @@ static float dot_row(const mote__mat *w, size_t o, const float *xp)
     return mote__lane_tree(p);
 }
 
-static void linear(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
-                   size_t ldy, float *scratch)
+void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                         size_t ldy, float *scratch)
 {
     for (size_t r = 0; r < n_rows; r++)
         for (size_t o = o0; o < o1; o++)
@@ -155,7 +155,7 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
 
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
-    *ops = (mote__kern_ops){ .name = "scalar", .linear = linear, .rmsnorm = rmsnorm, .mean_square = mean_square,
+    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
                              .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix,
                              .index_scores = mote__index_scores_scalar };
     for (int i = 0; i < MOTE_KV_FORMATS; i++)
