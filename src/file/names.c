@@ -249,9 +249,12 @@ static int give(const mote__config *c, const struct row *row, int layer, int exp
 {
     char stem[100], name[120], weight[120];
     size_t used = 0;
-    for (const char *p = row->pattern; *p; p++)
-        used += (size_t)snprintf(stem + used, sizeof stem - used, *p == '#' || *p == '*' ? "%d" : "%c",
-                                 *p == '#' ? layer : *p == '*' ? expert : *p);
+    for (const char *p = row->pattern; *p; p++)            /* the longest pattern and two numbers take some 60 bytes */
+        if (*p == '#' || *p == '*')
+            used += (size_t)snprintf(stem + used, sizeof stem - used, "%d", *p == '#' ? layer : expert);
+        else
+            stem[used++] = *p;
+    stem[used] = 0;
     mote__expected e = {
         .name = stem, .cls = row->cls, .layer = layer, .expert = expert, .n_dims = row->dims[1] == NONE ? 1 : 2,
         .dims = { value_of(c, row->dims[0], (size_t)layer), value_of(c, row->dims[1], (size_t)layer) },
