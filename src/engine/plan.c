@@ -25,7 +25,8 @@ static json_t *number(double v) { return v == (double)(json_int_t)v ? json_integ
 static json_t *ratio(double a, double b) { return b > 0 ? json_real(a / b) : json_null(); }
 static json_t *bytes(uint64_t v) { return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v); }
 
-static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value); }
+/* A value that could not be made (text that is not UTF-8) becomes null. */
+static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
 
 /* ---- sums ----------------------------------------------------------------------------------------------------- */
 
