@@ -38,7 +38,7 @@ static const field fields[] = {
     { "o_lora_rank", "o_lora_rank", SIZE, AT(o_lora_rank), 32, 1 << 20, 0, 0 },
     { "o_groups", "o_groups", SIZE, AT(o_groups), 1, 1024, 0, 0 },
     { "moe_intermediate_size", "moe_inter_dim", SIZE, AT(moe_intermediate_size), 32, 1 << 20, 0, 0 },
-    { "n_routed_experts", "n_routed_experts", SIZE, AT(n_routed_experts), 1, 65536, 0, 0 },
+    { "n_routed_experts", "n_routed_experts", SIZE, AT(n_routed_experts), 1, 4096, 0, 0 },
     { "num_experts_per_tok", "n_activated_experts", SIZE, AT(n_experts_per_token), 1, 256, 0, 0 },
     { "norm_topk_prob", "norm_topk_prob", FLAG, AT(norm_topk_prob), 0, 1, 1, 1 },
     { "routed_scaling_factor", "route_scale", F32, AT(routed_scaling_factor), 1e-6, 1e6, 1, 1 },
