@@ -26,8 +26,9 @@ int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id);      /* 
 int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id);
 int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content);   /* an added token's id, or -1 */
 
-/* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size ids;
- * ids the tokenizer lacks get fresh classes as the reference does), numbered by first appearance; *n_classes = how many. */
+/* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size ids), numbered
+ * by first appearance; *n_classes = how many. Ids below tokenizer_size that no token has share the class of the empty text,
+ * as in the published code. Ids from tokenizer_size on cannot come out of the tokenizer: they get class 0 and do not count. */
 int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err);
 
 /* Streaming detokenisation; text never ends inside a character. */
