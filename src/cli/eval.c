@@ -26,7 +26,7 @@ static const cli_usage usage = {
         { O_WINDOWS, "windows", "N", "how many windows of each length; default 1, 0 = as many whole ones as the text has" },
         { CLI_O_KV, "kv", "LIST", "cache formats to compare, one row each: words of the main format separated by commas\n"
                                   "(fp4,fp8,bf16), or full specs separated by semicolons\n"
-                                  "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4. " CLI_KV_FORMATS },
+                                  "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4.\n" CLI_KV_FORMATS },
         { O_NO_KL, "no-kl", NULL, "do not compare with the bf16 cache (halves the time)" },
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         { CLI_O_PREFILL, "prefill", "MODE", "for the two speeds only: bounded (default), exact, full; see 'mote run --help'" },

@@ -106,7 +106,8 @@ const char *cli_fixed(double v, int digits)
 }
 
 /* ---- progress ---- */
-static struct { double shown_at; int visible, is_terminal, asked; } progress;
+enum { PROGRESS_AFTER_MS = 400 };      /* what is done sooner needs no bar */
+static struct { double started_at, shown_at; int visible, is_terminal, asked; } progress;
 
 static void progress_line(const char *what, double fraction)
 {
@@ -115,7 +116,11 @@ static void progress_line(const char *what, double fraction)
         progress.is_terminal = isatty(STDERR_FILENO);
     }
     double now = progress.is_terminal ? cli_seconds() : 0;
-    if (!progress.is_terminal || (now - progress.shown_at < 0.1 && fraction < 1))
+    if (!progress.is_terminal)
+        return;
+    if (!progress.started_at)
+        progress.started_at = now;
+    if (now - progress.started_at < PROGRESS_AFTER_MS * 1e-3 || now - progress.shown_at < 0.1)
         return;
     progress.shown_at = now;
     progress.visible = 1;
@@ -147,6 +152,7 @@ int cli_progress_step(void *ctx, size_t done_tokens, size_t all_tokens)
 
 void cli_progress_clear(void)
 {
+    progress.started_at = 0;
     if (!progress.visible)
         return;
     fputs("\r\033[K", stderr);
