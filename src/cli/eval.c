@@ -265,7 +265,7 @@ int cli_eval(int argc, char **argv)
     if (!rc)
         rc = mote_encode(model, text, n_text, q.flags, &ids, &n_ids, &err);
     for (size_t c = 0; !rc && c < q.n_ctxs; c++) {
-        size_t n;
+        size_t n = 0;
         rc = count_windows(&q, q.ctxs[c], n_ids, &info, &n, &err);
         if (!rc && q.n_windows > n)
             cli_say("mote: note: %s has only %zu whole windows of %zu tokens", q.text, n, (size_t)q.ctxs[c]);
