@@ -147,7 +147,7 @@ static int measure(mote_model *model, const cli_args *a, const request *q, const
     int is_base = !strcmp(r->kv, base_kv) || !strcmp(r->kv, "main=bf16");
     const char *base = q->no_kl || is_base ? NULL : base_kv;
     double loss = 0, kl = 0, agree = 0, seconds = 0;
-    char what[80];
+    char what[128];
     for (size_t w = 0; w < r->n_windows; w++) {
         memcpy(window + 1, ids + w * (r->ctx - 1), (r->ctx - 1) * sizeof *ids);
         snprintf(what, sizeof what, "%.40s, ctx %zu, window %zu of %zu", r->kv, r->ctx, w + 1, r->n_windows);
