@@ -574,13 +574,16 @@ MODELS = [
     ("header is not JSON", {SHARD.format(1): lambda d: d[:8] + b"]" + d[9:]}, [SHARD.format(1)]),
     ("unknown dtype", tensor_edit(EMBED, dtype="Q4_K"), [shard_of(EMBED), EMBED, "Q4_K"]),
     ("wrong dtype", tensor_edit(EMBED, dtype="F16"), [EMBED, "F16"]),
-    ("wrong dtype of an expert", tensor_edit(W1, dtype="F8_E4M3"), [W1, "F8_E4M3"]),
+    ("wrong dtype of an expert", tensor_edit(W1, dtype="F8_E5M2"), [W1, "F8_E5M2"]),
     ("wrong shape", tensor_edit(EMBED, shape=[2048, 512]), [EMBED]),
     ("shape that overflows", tensor_edit(EMBED, shape=[1 << 62, 1 << 62]), [shard_of(EMBED), EMBED]),
     ("negative shape", tensor_edit(EMBED, shape=[-4096, 256]), [shard_of(EMBED), EMBED]),
     ("offsets outside the file", {shard_of(EMBED): header(lambda h: h[EMBED].update(data_offsets=[1 << 50, (1 << 50) + 2097152]))},
      [shard_of(EMBED), EMBED]),
-    ("missing tensor", {shard_of(W1): header(lambda h: h.__setitem__("renamed", h.pop(W1)))}, [W1]),
+    ("missing tensor", {shard_of(W1): header(lambda h: h.__setitem__("renamed", h.pop(W1))), "model__safetensors__index__json": in_json(
+        lambda j: j["weight_map"].__setitem__("renamed", j["weight_map"].pop(W1)))}, [W1]),
+    ("tensor that the index does not know", {shard_of(W1): header(lambda h: h.__setitem__("renamed", h.pop(W1)))},
+     [shard_of(W1), "renamed|" + W1]),
     ("index names a missing shard", {"model__safetensors__index__json": in_json(
         lambda j: j["weight_map"].__setitem__(EMBED, "model-00009-of-00003.safetensors"))}, ["model-00009-of-00003.safetensors"]),
     ("index leads out of the folder", {"model__safetensors__index__json": in_json(
