@@ -32,7 +32,8 @@ void cli_table_print(cli_table *t, FILE *f, int indent); /* and destroy; f NULL:
 /* Columns a UTF-8 string takes on a terminal. */
 size_t cli_columns(const char *text);
 
-/* Any JSON value for people: scalars as "name  value", arrays of objects as tables. `skip`: names to leave out (may be NULL). */
+/* Any JSON value for people: scalars as "name  value", arrays of objects as tables; null and empty
+ * ones are left out. `skip`: more names to leave out (may be NULL). */
 void cli_view_json(FILE *f, const json_t *value, int indent, const char *const *skip);
 
 /* Progress on stderr, only where it is a terminal; both return non-zero once Ctrl-C was pressed. */

