@@ -95,7 +95,7 @@ static inline void compare_rows(deviation *d, const float *want, const float *go
 /* Everything that make_golden.py's scenario() recorded: prefill, decoder replay, encoder replay, each with its greedy steps. */
 static inline void scenario(mote_model *m, mote__checkpoint *g, const char *kv, size_t cut, double limit, deviation *d)
 {
-    size_t n, vocab, rows, got, first;
+    size_t n = 0, vocab = 0, rows = 0, got = 0, first = 0;
     const int32_t *ids = golden_i32(g, "ids", &n, NULL);
     static const struct { const char *name; mote_prefill prefill; int cut; } runs[] = {
         { "prefill", MOTE_PREFILL_FULL, 0 },
@@ -123,7 +123,7 @@ static inline void scenario(mote_model *m, mote__checkpoint *g, const char *kv, 
         char ids_name[64], logits_name[64];
         snprintf(ids_name, sizeof ids_name, "%s%sgreedy_ids", i ? runs[i].name : "", i ? "_" : "");
         snprintf(logits_name, sizeof logits_name, "%s%sgreedy_logits", i ? runs[i].name : "", i ? "_" : "");
-        size_t steps, kept;
+        size_t steps = 0, kept = 0;
         const int32_t *fed_ids = golden_i32(g, ids_name, &steps, NULL);
         const float *after = fed_ids ? golden_f32(g, logits_name, &kept, &vocab) : NULL;
         for (size_t k = 0; after && k < steps; k++) {

@@ -72,7 +72,7 @@ static void ablations(void **state)
         mote_model *m = model_open(golden_path(path), MOTE_MATH_FP32, 1);
         snprintf(path, sizeof path, "golden/%s.ablation.n97.safetensors", configs[i]);
         mote__checkpoint *g = golden_open(golden_path(path));
-        size_t n, rows, vocab, got;
+        size_t n = 0, rows = 0, vocab = 0, got = 0;
         const int32_t *ids = golden_i32(g, "ids", &n, NULL);
         for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {
             const float *want = golden_f32(g, formats[f].name, &rows, &vocab);
