@@ -47,6 +47,14 @@ int mote__attention_window(mote__pass *p, size_t layer)
     if (rc)
         return rc;
     mote__pool_for(net->pool, p->n_rows, 2, window_rows, &a);
+    if (net->trace && net->trace->f32) {
+        for (size_t r = 0; r < p->n_rows; r++) {           /* as it will be read back */
+            const mote__kv_state *st = &p->segments[p->rows[r].segment].seq->state;
+            const uint8_t *packed = packed_row(p, p->rows[r].slot);
+            st->fmt->decode(p->key + r * c->head_dim, packed, packed + st->code_bytes, c->head_dim);
+        }
+        net->trace->f32(net->trace->ctx, layer, "window_kv", p->key, p->n_rows, c->head_dim);
+    }
     for (size_t i = 0; i < p->n_segments; i++) {           /* where this layer's new window entries begin: see refs_of */
         mote__segment *s = &p->segments[i];
         s->window_skip = s->skip;

@@ -23,6 +23,22 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+static void trace_rows(const struct engram *g)
+{
+    mote__pass *p = g->p;
+    const mote__config *c = &p->net->config;
+    const mote__trace *t = p->net->trace;
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads;
+    for (size_t r = 0; t && t->i32 && r < p->n_rows; r++) {
+        uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
+        int32_t small[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
+        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[p->rows[r].segment].seq->ids, p->rows[r].pos);
+        for (size_t i = 0; i < n; i++)
+            small[i] = (int32_t)row[i];
+        t->i32(t->ctx, g->layer, "engram_ids", small, 1, n);
+    }
+}
+
 /* four partial sums keep the additions independent; their order is part of the definition */
 static double dot3(const float *a, const float *b, const float *c, size_t n)
 {
@@ -63,6 +79,7 @@ int mote__engram_add(mote__pass *p, size_t layer)
     const mote__layer_weights *L = &net->weights.layers[layer];
     struct engram g = { p, L, &net->engram[net->plan[layer].engram], layer };
     size_t cols = L->e_wkv.n_in, width = L->e_wkv.n_out;
+    trace_rows(&g);
     mote__pool_for(net->pool, p->n_rows, 4, gather_rows, &g);
     mote__linear_job job = { .w = &L->e_wkv, .x = mote__linear_input(net, &L->e_wkv, p->e, p->n_rows, p->xq), .ldx = cols,
                              .n_rows = p->n_rows, .y = p->ekv, .ldy = width };

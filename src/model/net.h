@@ -15,7 +15,7 @@ typedef struct mote__trace {
     void *ctx;
     /* before a layer runs: h [n_rows][hc][hidden] and mix [n_rows][hc] of its input rows may be overwritten */
     void (*enter)(void *ctx, size_t layer, float *h, float *mix, size_t n_rows);
-    /* a tensor of `layer`, fp32 or int32 [n_rows][n_cols]; names as in tests/golden */
+    /* a tensor of `layer`, fp32 or int32 [n_rows][n_cols]; names as in tests/reference (engram_ids come row by row) */
     void (*f32)(void *ctx, size_t layer, const char *name, const float *data, size_t n_rows, size_t n_cols);
     void (*i32)(void *ctx, size_t layer, const char *name, const int32_t *data, size_t n_rows, size_t n_cols);
 } mote__trace;
