@@ -151,6 +151,8 @@ static void test_bad_index(void **state)
     empty_folder();
     assert_int_equal(mote__checkpoint_open(&c, folder, &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "holds neither model.safetensors.index.json nor model.safetensors"));
+    assert_int_equal(mote__checkpoint_open(&c, "/dev/null", &err), MOTE_EIO);
+    assert_non_null(strstr(err.message, "/dev/null: not a regular file"));
     assert_int_equal(mote__checkpoint_open(&c, "/nonexistent", &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "/nonexistent: cannot open: No such"));
 }
