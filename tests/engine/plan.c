@@ -289,8 +289,14 @@ static void test_bad(void **state)
         if (rc != kvs[i].code || !strstr(err.message, kvs[i].words))
             fail_msg("%s: %d '%s', expected '%s'", kvs[i].kv, rc, err.message, kvs[i].words);
     }
-    char *text;
+    char *text, broken[] = "/tmp/mote-test-XXXXXX";
     mote_err err;
+    fd = mkstemp(broken);
+    assert_true(fd >= 0 && write(fd, "[1]", 3) == 3);
+    close(fd);
+    assert_int_equal(mote_plan_json(&text, broken, NULL, NULL, 0, 0, &err), MOTE_EFORMAT);
+    assert_non_null(strstr(err.message, "not a JSON object"));
+    unlink(broken);
     const uint64_t far = (uint64_t)1 << 31;
     assert_int_equal(mote_plan_json(&text, "/nonexistent.json", NULL, NULL, 0, 0, &err), MOTE_EIO);
     assert_int_equal(mote_plan_json(&text, source_path("tests/data/config"), NULL, NULL, 0, 0, &err), MOTE_EIO);

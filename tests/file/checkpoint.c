@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <sys/stat.h>
 
+#include "base/mem.h"
 #include "file/safetensors.h"
 
 static char folder[64];
@@ -150,8 +151,32 @@ static void test_bad_index(void **state)
     empty_folder();
     assert_int_equal(mote__checkpoint_open(&c, folder, &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "holds neither model.safetensors.index.json nor model.safetensors"));
+    assert_int_equal(mote__checkpoint_open(&c, "/dev/null", &err), MOTE_EIO);
+    assert_non_null(strstr(err.message, "/dev/null: not a regular file"));
     assert_int_equal(mote__checkpoint_open(&c, "/nonexistent", &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "/nonexistent: cannot open: No such"));
+}
+
+/* Every allocation in turn fails: a sentence, no leak (ASan looks), and the same folder opens afterwards. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (long n = 1;; n++) {
+        mote__checkpoint *c;
+        mote_err err = { 0 };
+        mote__alloc_fail_at = n;
+        int rc = mote__checkpoint_open(&c, source_path("models/nano"), &err);
+        mote__alloc_fail_at = 0;
+        mote__checkpoint_close(c);
+        if (!rc)
+            break;
+        failures++;
+        assert_int_equal(rc, MOTE_ENOMEM);
+        assert_null(c);
+        assert_non_null(strstr(err.message, "out of memory"));
+    }
+    assert_true(failures >= 5);
 }
 
 /* 96,085 tensors in 48 shards, as published (of one byte each), measured at half a second on one slow core. */
@@ -218,7 +243,8 @@ static void test_nano(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_bad_index), cmocka_unit_test(test_many), cmocka_unit_test(test_nano),
+        cmocka_unit_test(test_folder), cmocka_unit_test(test_bad_index), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_many), cmocka_unit_test(test_nano),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -220,6 +220,19 @@ static void test_write(void **state)
     assert_non_null(strstr(err.message, "UTF-8"));
     assert_int_equal(mote__safetensors_write(path, &huge, 1, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "shape[1] passes 2^63"));
+    mote__tensor nameless = t[2], reserved = t[2], vast[2] = { t[2], t[2] };
+    nameless.name = NULL;
+    reserved.name = "__metadata__";
+    assert_int_equal(mote__safetensors_write(path, &nameless, 1, &err), MOTE_EINVAL);
+    assert_non_null(strstr(err.message, "tensor 0 has no usable name"));
+    assert_int_equal(mote__safetensors_write(path, &reserved, 1, &err), MOTE_EINVAL);
+    for (int i = 0; i < 2; i++) {                        /* 2^62 bytes each: refused before a byte is read */
+        vast[i].name = i ? "x" : "y";
+        vast[i].dtype = MOTE_DT_I8;
+        vast[i].n_bytes = vast[i].shape[0] = (uint64_t)1 << 62;
+    }
+    assert_int_equal(mote__safetensors_write(path, vast, 2, &err), MOTE_EINVAL);
+    assert_non_null(strstr(err.message, "tensor 'x' passes 2^63 bytes"));
     mote__checkpoint *c;
     assert_int_equal(mote__checkpoint_open(&c, path, &err), 0);
     assert_int_equal(mote__checkpoint_n_tensors(c), 0);
