@@ -19,6 +19,11 @@ size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* larg
  * U+FFFD, one for each maximal subpart (file/utf8.h). With PLAIN no added token is matched at all, special or not. */
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err);
+/* Text made of pieces, n bytes in all of valid UTF-8: added tokens are matched inside literal pieces only (never across their ends),
+ * everything else is encoded as if the pieces were one text. */
+typedef struct mote__text_piece { size_t n_bytes; int literal; } mote__text_piece;
+int mote__tokenizer_encode_pieces(const mote__tokenizer *tok, const char *text, const mote__text_piece *pieces, size_t n_pieces,
+                                  int32_t **ids, size_t *n_ids, mote_err *err);
 size_t mote__tokenizer_memory(const mote__tokenizer *tok);               /* bytes held */
 /* Raw bytes of a token; NULL for ids that do not exist. Added tokens give their content. */
 const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t *n_bytes);

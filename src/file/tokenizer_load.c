@@ -350,6 +350,14 @@ static int read_added(loader *l, json_t *list)
         int32_t in_vocab = mote__bpe_find(b, (const uint8_t *)s, n);
         if (in_vocab >= 0 && (uint32_t)in_vocab != id)
             return BROKEN(l, "%s: '%.100s' has id %u here and %d in the vocabulary", where, s, id, in_vocab);
+        if (in_vocab >= 0 && !rc) {           /* plain text must not be able to make it: see MOTE_ENCODE_PLAIN */
+            mote__bpe_scratch scratch = { 0 };
+            l->bytes[0].size = 0;
+            rc = mote__bpe_encode_word(b, &scratch, (const uint8_t *)s, n, &l->bytes[0]);
+            mote__bpe_scratch_deinit(&scratch);
+            if (!rc && l->bytes[0].size == sizeof(int32_t))
+                return REFUSE(l, "%s: '%.100s' is also made by merges: that is not supported", where, s);
+        }
         /* without the member, the library's default is !special */
         int second = normalized ? json_is_true(normalized) : !json_is_true(special);
         if (!rc)
