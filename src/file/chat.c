@@ -1,5 +1,5 @@
-/* Owns the prompt's layout: which tokens and markup stand around the messages' text (docs/chat-format.md). Reading and checking the
- * messages is file/chat_parse.c's. */
+/* Owns the prompt's layout: which tokens and markup stand around the messages' text (docs/chat-format.md). Reading
+ * and checking the messages is file/chat_parse.c's. */
 #include "file/chat.h"
 
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-/* Chat messages to prompt text and to prompt tokens. The format, and which parts of it are the model's and which are ours:
- * docs/chat-format.md.
+/* Chat messages to prompt text and to prompt tokens. The format, and which parts of it are the model's and which are
+ * ours: docs/chat-format.md.
  *
- * A prompt is made of pieces: what the format writes (tokens and markup, literal) and what the caller's messages say (never
- * literal). mote__chat_encode matches added tokens inside literal pieces only, so text in a message that looks like a special
- * token stays text. The text of mote__chat_format has no such protection once it is encoded as a whole. */
+ * A prompt is made of pieces: what the format writes (tokens and markup, literal) and what the caller's messages say
+ * (never literal). mote__chat_encode matches added tokens inside literal pieces only, so text in a message that looks
+ * like a special token stays text. The text of mote__chat_format has no such protection once it is encoded as a
+ * whole. */
 #ifndef MOTE_FILE_CHAT_H
 #define MOTE_FILE_CHAT_H
 

@@ -1,5 +1,5 @@
-/* Owns reading and checking chat messages and tool definitions: every refusal is one line that names the message and the key.
- * What a prompt looks like is file/chat.c's. */
+/* Owns reading and checking chat messages and tool definitions: every refusal is one line that names the message and
+ * the key. What a prompt looks like is file/chat.c's. */
 #include "file/chat_parse.h"
 
 #include <stdlib.h>

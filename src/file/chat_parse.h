@@ -1,4 +1,5 @@
-/* Chat messages and tool definitions as they come from a caller, checked. Internal to file/chat.c and file/chat_parse.c. */
+/* Chat messages and tool definitions as they come from a caller, checked. Internal to file/chat.c and
+ * file/chat_parse.c. */
 #ifndef MOTE_FILE_CHAT_PARSE_H
 #define MOTE_FILE_CHAT_PARSE_H
 
@@ -38,8 +39,8 @@ static inline mote__chat_call *mote__chat_calls(const mote__chat *chat, const mo
     return m->n_calls ? (mote__chat_call *)chat->calls.data + m->first_call : NULL;
 }
 
-/* Append `value` as JSON text: ", " and ": " between items, members in their order, text not escaped beyond need, numbers in
- * their shortest form that reads back the same. 0 or MOTE_ENOMEM. */
+/* Append `value` as JSON text: ", " and ": " between items, members in their order, text not escaped beyond need,
+ * numbers in their shortest form that reads back the same. 0 or MOTE_ENOMEM. */
 int mote__chat_write_json(mote__buf *out, const json_t *value);
 
 #endif

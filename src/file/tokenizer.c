@@ -1,5 +1,5 @@
-/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each word
- * becomes tokens. Reading the file is file/tokenizer_load.c's, splitting file/pretok.c's, words file/bpe.c's. */
+/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each
+ * word becomes tokens. Reading the file is file/tokenizer_load.c's, splitting file/pretok.c's, words file/bpe.c's. */
 #include "file/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -131,9 +131,10 @@ static int encode_plain(encoder *e, const uint8_t *text, size_t n)
     return mote__pretok_split(e->tok->pretok, e->kinds, n_chars, encode_word, e, e->err);
 }
 
-/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end. The cursor passes only pieces
- * that end before `end`, so that a sweep over the text visits each piece once. */
-static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from, size_t end, size_t *stop, int32_t *id)
+/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end. The cursor passes
+ * only pieces that end before `end`, so that a sweep over the text visits each piece once. */
+static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from, size_t end, size_t *stop,
+                         int32_t *id)
 {
     for (; c->piece < c->last && c->begin < end; c->begin += c->piece->n_bytes, c->piece++) {
         size_t begin = c->begin > from ? c->begin : from, limit = c->begin + c->piece->n_bytes;
@@ -149,8 +150,8 @@ static size_t find_added(const encoder *e, const mote__added *added, cursor *c, 
     return end;
 }
 
-/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both sides of an
- * added token are real ends: patterns do not look across. */
+/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both
+ * sides of an added token are real ends: patterns do not look across. */
 static int encode_level(encoder *e, int level, size_t begin, size_t end)
 {
     if (begin == end)

@@ -1,5 +1,5 @@
-/* Chat prompts: exact texts for every rule of docs/chat-format.md, tokens that messages cannot forge, refusals that name the
- * message and the key, failing allocations. */
+/* Chat prompts: exact texts for every rule of docs/chat-format.md, tokens that messages cannot forge, refusals that
+ * name the message and the key, failing allocations. */
 #include "file/chat.h"
 
 #include "base/mem.h"

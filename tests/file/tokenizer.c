@@ -1,5 +1,5 @@
-/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files for each rule, refusals by
- * name, a slow BPE to compare with, time that grows with the text, and failing allocations. */
+/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files for each rule,
+ * refusals by name, a slow BPE to compare with, time that grows with the text, and failing allocations. */
 #include "file/tokenizer.h"
 
 #include <sys/stat.h>
