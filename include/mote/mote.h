@@ -109,9 +109,10 @@ MOTE_API int mote_plan_json(char **json, const char *path, const char *kv, const
 /* ---- tokenizer ---------------------------------------------------------------------------------------------- */
 typedef enum mote_encode_flags {
     MOTE_ENCODE_BOS = 1,       /* put the model's BOS in front                                         */
-    MOTE_ENCODE_PLAIN = 2      /* text that looks like a special token is ordinary text (untrusted input) */
+    MOTE_ENCODE_PLAIN = 2      /* text that looks like an added token is ordinary text (untrusted input) */
 } mote_encode_flags;
-/* *ids: malloc'd, free with mote_free. Invalid UTF-8 bytes are encoded as U+FFFD each, as the reference tokenizer does. */
+/* *ids: malloc'd, free with mote_free. Invalid UTF-8 is encoded as U+FFFD, one for each maximal
+ * subpart (a cut-off character is one), as the reference tokenizer does. */
 MOTE_API int mote_encode(const mote_model *model, const char *text, size_t text_bytes, int flags, int32_t **ids,
                          size_t *n_ids, mote_err *err);
 /* Bytes of one token (not always whole UTF-8); borrowed from the model. NULL for an unknown id. */
@@ -133,8 +134,13 @@ typedef struct mote_chat_params {
     const char *tools_json;    /* NULL, or a JSON array of OpenAI-style tool definitions      */
 } mote_chat_params;
 /* messages_json: array of {role: system|user|assistant|tool, content, reasoning_content?, tool_calls?, tool_call_id?}.
- * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS). */
+ * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS).
+ * A final assistant message is continued. docs/chat-format.md has the whole format. */
 MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
+/* The same prompt as tokens. Text in the messages that looks like a special token stays ordinary text, which encoding the
+ * formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */
+MOTE_API int mote_chat_encode(const mote_model *model, const char *messages_json, const mote_chat_params *params, int32_t **ids,
+                              size_t *n_ids, mote_err *err);
 
 /* ---- sessions ----------------------------------------------------------------------------------------------- */
 typedef struct mote_session mote_session;

@@ -1,5 +1,6 @@
 /* Opening a model: configuration, tokenizer, weights, Engram tables, threads. */
 #include "engine/model.h"
+#include "file/chat.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -338,4 +339,19 @@ int mote_logits_write(const char *path, const float *logits, size_t n_rows, size
     mote__tensor t = { .name = "logits", .dtype = MOTE_DT_F32, .n_dims = 2, .shape = { n_rows, vocab }, .data = (const uint8_t *)logits,
                        .n_bytes = (uint64_t)n_rows * vocab * 4 };
     return mote__safetensors_write(path, &t, 1, err);
+}
+
+/* ---- chat -------------------------------------------------------------------------------------------------- */
+
+int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err)
+{
+    return mote__chat_format(prompt, messages_json, params, err);
+}
+
+int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, int32_t **ids, size_t *n_ids,
+                     mote_err *err)
+{
+    if (!m->tokenizer)
+        return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
+    return mote__chat_encode(m->tokenizer, messages_json, params, ids, n_ids, err);
 }

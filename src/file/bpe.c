@@ -1,6 +1,7 @@
-/* Owns vocabulary and merges. The rule, as in the reference library: of all neighbouring pairs that have a merge, join the
- * one with the lowest rank, the leftmost of equals; repeat. Short words scan an array for it; long ones keep a heap of pairs
- * (an entry whose pair has since changed is dropped when it comes up), so that a megabyte without a break is no disaster. */
+/* Owns vocabulary and merges. The rule, as in the reference library: of all neighbouring pairs that have a merge,
+ * join the one with the lowest rank, the leftmost of equals; repeat. Short words scan an array for it; long ones keep
+ * a heap of pairs (an entry whose pair has since changed is dropped when it comes up), so that a megabyte without a
+ * break is no disaster. */
 #include "file/bpe.h"
 
 #include <string.h>
@@ -187,7 +188,8 @@ static size_t merge_short(const mote__bpe *b, uint32_t *ids, size_t n)
     return n;
 }
 
-/* A symbol of a long word; they form a list. rank: of the pair with the next one, `none` if there is no merge (or no next). */
+/* A symbol of a long word; they form a list. rank: of the pair with the next one, `none` if there is no merge (or no
+ * next). */
 typedef struct symbol { uint32_t id, prev, next, rank; } symbol;
 
 static int push(mote__buf *heap, uint64_t key)            /* smallest first */

@@ -1,10 +1,11 @@
 /* Owns Engram's compressed vocabulary: tokens whose text normalises alike share a class (docs/engram.md).
  *
- * The normal form of a token: compatibility decomposition (which is what NFKC followed by NFD gives), without characters of the
- * categories Mn, Mc and Me, lower-cased one by one, runs of space, tab, CR and LF made one space, and Unicode white space trimmed
- * at both ends unless a single space is all there is. Nothing left: the token's own text. A token that is not whole UTF-8 (or
- * holds U+FFFD) is compared by its spelling in the byte alphabet instead; both kinds of key live in one space, as in the
- * published code. utf8proc here is Unicode 15; the classes of characters added since could differ. */
+ * The normal form of a token: compatibility decomposition (which is what NFKC followed by NFD gives), without
+ * characters of the categories Mn, Mc and Me, lower-cased one by one, runs of space, tab, CR and LF made one space,
+ * and Unicode white space trimmed at both ends unless a single space is all there is. Nothing left: the token's own
+ * text. A token that is not whole UTF-8 (or holds U+FFFD) is compared by its spelling in the byte alphabet instead;
+ * both kinds of key live in one space, as in the published code. utf8proc here is Unicode 15; the classes of
+ * characters added since could differ. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
-/* Loading JSON with jansson: strict UTF-8, duplicate keys refused, errors that name file, line and column; typed access to
- * members that names file and key. */
+/* Loading JSON with jansson: strict UTF-8, duplicate keys refused, errors that name file, line and column; typed
+ * access to members that names file and key. */
 #ifndef MOTE_FILE_JSON_H
 #define MOTE_FILE_JSON_H
 

@@ -1,5 +1,6 @@
-/* Owns the translation of tokenizer patterns: reading the accepted syntax, collecting its character sets, finding the kinds
- * of code points that the sets tell apart, and writing the patterns over kinds. Running them is left to file/pretok.c. */
+/* Owns the translation of tokenizer patterns: reading the accepted syntax, collecting its character sets, finding the
+ * kinds of code points that the sets tell apart, and writing the patterns over kinds. Running them is left to
+ * file/pretok.c. */
 #include "file/pattern.h"
 
 #include <stdlib.h>
@@ -230,8 +231,8 @@ static int read_number(translator *t, unsigned *n)
     return MOTE_OK;
 }
 
-/* '*', '+', '?', '{n}', '{n,}', '{n,m}'; the first three and the ranges may be lazy ('?'), the first three possessive ('+').
- * What follows is checked too: the reference library stacks quantifiers, PCRE2 reads some pairs otherwise. */
+/* '*', '+', '?', '{n}', '{n,}', '{n,m}'; the first three and the ranges may be lazy ('?'), the first three possessive
+ * ('+'). What follows is checked too: the reference library stacks quantifiers, PCRE2 reads some pairs otherwise. */
 static int read_quantifier(translator *t)
 {
     const uint8_t *start = t->at;

@@ -1,10 +1,11 @@
 /* Tokenizer patterns, translated so that one byte stands for each character.
  *
- * A tokenizer's patterns name few sets of characters (\p{L}, \s, [A-Za-z], a single letter ...). Two characters that no set
- * tells apart are alike to every pattern, so code points fall into a few dozen kinds (26 for the published patterns). The
- * translator numbers the kinds, gives a table from code point to kind, and rewrites each pattern over kinds: \p{N}{1,3} becomes
- * [\x04]{1,3}. PCRE2 then works on plain bytes with 256-bit class maps, whatever Unicode version it was built with; \p{..}
- * and \s mean Unicode 16 (file/unicode16.h). Which syntax is accepted: docs/tokenizer.md. */
+ * A tokenizer's patterns name few sets of characters (\p{L}, \s, [A-Za-z], a single letter ...). Two characters that
+ * no set tells apart are alike to every pattern, so code points fall into a few kinds (14 for the published
+ * patterns). The translator numbers the kinds, gives a table from code point to kind, and rewrites each pattern over
+ * kinds: \p{N}{1,3} becomes [\x04]{1,3}. PCRE2 then works on plain bytes with 256-bit class maps, whatever Unicode
+ * version it was built with; \p{..} and \s mean Unicode 16 (file/unicode16.h). Which syntax is accepted:
+ * docs/tokenizer.md. */
 #ifndef MOTE_FILE_PATTERN_H
 #define MOTE_FILE_PATTERN_H
 

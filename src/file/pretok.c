@@ -1,7 +1,9 @@
-/* Owns running the translated patterns with PCRE2. What they mean and how they become byte patterns is file/pattern.c's.
+/* Owns running the translated patterns with PCRE2. What they mean and how they become byte patterns is
+ * file/pattern.c's.
  *
- * Long matches: class repeats use no stack per character, neither compiled nor interpreted. A pattern that repeats a group
- * may run out of PCRE2's 32 KB machine stack for compiled code; that one match is then interpreted, on the heap. */
+ * Long matches: class repeats use no stack per character, neither compiled nor interpreted. A pattern that repeats a
+ * group may run out of PCRE2's 32 KB machine stack for compiled code; that one match is then interpreted, on the
+ * heap. */
 #include "file/pretok.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -10,8 +12,9 @@
 #include "file/utf8.h"
 
 enum {
-    /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of the piece and backing off
-     * again. What needs more is not linear. PCRE2 counts only some steps in compiled code, so this is generous. */
+    /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of the piece and
+     * backing off again. What needs more is not linear. PCRE2 counts only some steps in compiled code, so this is
+     * generous. */
     STEPS_BASE = 20000, STEPS_PER_CHAR = 64,
     HEAP_KIB = 1 << 20
 };
@@ -93,7 +96,8 @@ size_t mote__pretok_classify(const mote__pretok *p, const uint8_t *text, size_t 
             cp = (b & 0x0F) << 12 | (uint32_t)(text[i + 1] & 0x3F) << 6 | (text[i + 2] & 0x3F);
             i += 3;
         } else {
-            cp = (b & 7) << 18 | (uint32_t)(text[i + 1] & 0x3F) << 12 | (uint32_t)(text[i + 2] & 0x3F) << 6 | (text[i + 3] & 0x3F);
+            cp = (b & 7) << 18 | (uint32_t)(text[i + 1] & 0x3F) << 12 | (uint32_t)(text[i + 2] & 0x3F) << 6 |
+                 (text[i + 3] & 0x3F);
             i += 4;
         }
         kinds[out++] = all[(size_t)block[cp >> 8] << 8 | (cp & 255)];
@@ -165,8 +169,8 @@ int mote__pretok_split(const mote__pretok *p, const uint8_t *kinds, size_t n_cha
     if (!r.match || !r.context)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory while splitting text");
     else {
-        size_t steps = n_chars < (UINT32_MAX - STEPS_BASE) / STEPS_PER_CHAR ? STEPS_BASE + n_chars * STEPS_PER_CHAR : UINT32_MAX;
-        pcre2_set_match_limit(r.context, (uint32_t)steps);
+        uint64_t steps = STEPS_BASE + (uint64_t)n_chars * STEPS_PER_CHAR;
+        pcre2_set_match_limit(r.context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
         pcre2_set_heap_limit(r.context, HEAP_KIB);
         rc = split(&r, 0, kinds, n_chars);
     }

@@ -1,5 +1,5 @@
-/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each word
- * becomes tokens. Reading the file is file/tokenizer_load.c's, splitting file/pretok.c's, words file/bpe.c's. */
+/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each
+ * word becomes tokens. Reading the file is file/tokenizer_load.c's, splitting file/pretok.c's, words file/bpe.c's. */
 #include "file/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -94,8 +94,12 @@ int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content)
 
 /* ---- encoding ------------------------------------------------------------------------------------------------- */
 
+typedef struct cursor { const mote__text_piece *piece, *last; size_t begin; } cursor;   /* text offset where *piece begins */
+
 typedef struct encoder {
     const mote__tokenizer *tok;
+    const uint8_t *text;
+    cursor cursors[2];               /* of each kind of added tokens */
     const uint8_t *at;               /* where the next word begins */
     int one_byte;                    /* this stretch is ASCII: characters are bytes */
     uint8_t *kinds;                  /* [text bytes] */
@@ -127,68 +131,114 @@ static int encode_plain(encoder *e, const uint8_t *text, size_t n)
     return mote__pretok_split(e->tok->pretok, e->kinds, n_chars, encode_word, e, e->err);
 }
 
-/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both sides of an
- * added token are real ends: patterns do not look across. */
-static int encode_level(encoder *e, int level, const uint8_t *text, size_t n)
+/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end. The cursor passes
+ * only pieces that end before `end`, so that a sweep over the text visits each piece once. */
+static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from, size_t end, size_t *stop,
+                         int32_t *id)
 {
-    if (!n)
+    for (; c->piece < c->last && c->begin < end; c->begin += c->piece->n_bytes, c->piece++) {
+        size_t begin = c->begin > from ? c->begin : from, limit = c->begin + c->piece->n_bytes;
+        limit = limit < end ? limit : end;
+        if (c->piece->literal && begin < limit) {
+            size_t at = mote__added_find(added, e->text, limit, begin, stop, id);
+            if (at < limit)
+                return at;
+        }
+        if (limit == end)
+            break;
+    }
+    return end;
+}
+
+/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both
+ * sides of an added token are real ends: patterns do not look across. */
+static int encode_level(encoder *e, int level, size_t begin, size_t end)
+{
+    if (begin == end)
         return MOTE_OK;
     if (level == 2)
-        return encode_plain(e, text, n);
+        return encode_plain(e, e->text + begin, end - begin);
     const mote__added *added = level ? &e->tok->second : &e->tok->first;
-    for (size_t from = 0; from < n;) {
-        size_t end = n;
+    for (size_t from = begin; from < end;) {
+        size_t stop = end;
         int32_t id;
-        size_t at = mote__added_find(added, text, n, from, &end, &id);
-        int rc = encode_level(e, level + 1, text + from, at - from);
+        size_t at = find_added(e, added, &e->cursors[level], from, end, &stop, &id);
+        int rc = encode_level(e, level + 1, from, at);
         if (rc)
             return rc;
-        if (at < n && mote__buf_append(&e->ids, &id, sizeof id))
+        if (at < end && mote__buf_append(&e->ids, &id, sizeof id))
             return no_memory(e);
-        from = at < n ? end : n;
+        from = at < end ? stop : end;
     }
     return MOTE_OK;
+}
+
+static int encode_all(encoder *e, size_t n, const mote__text_piece *pieces, size_t n_pieces, int32_t **ids, size_t *n_ids)
+{
+    int rc = MOTE_OK;
+    for (int level = 0; level < 2; level++)
+        e->cursors[level] = (cursor){ pieces, pieces + n_pieces, 0 };
+    e->kinds = mote__alloc(NULL, MOTE_MEM_OTHER, n);
+    if (!e->kinds || mote__buf_reserve(&e->ids, (n / 3 + 16) * sizeof(int32_t)))
+        rc = no_memory(e);
+    if (!rc)
+        rc = encode_level(e, 0, 0, n);
+    if (!rc) {
+        *ids = malloc(e->ids.size ? e->ids.size : 1);
+        if (!*ids)
+            rc = no_memory(e);
+        else {
+            if (e->ids.size)
+                memcpy(*ids, e->ids.data, e->ids.size);
+            *n_ids = e->ids.size / sizeof(int32_t);
+        }
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, e->kinds, n);
+    mote__bpe_scratch_deinit(&e->scratch);
+    mote__buf_deinit(&e->ids);
+    return rc;
+}
+
+static int too_long(size_t n, mote_err *err)
+{
+    return mote__fail(err, MOTE_EINVAL, "a text of %zu bytes, at most %d can be encoded at once", n, MAX_TEXT_BYTES);
 }
 
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err)
 {
-    encoder e = { .tok = tok, .err = err };
+    encoder e = { .tok = tok, .text = (const uint8_t *)text, .err = err };
     mote__buf repaired;
     mote__buf_init(&repaired, NULL, MOTE_MEM_OTHER);
-    const uint8_t *p = (const uint8_t *)text;
-    size_t n_kinds = 0;
     int rc = MOTE_OK;
     *ids = NULL;
     *n_ids = 0;
     if (n > MAX_TEXT_BYTES)
-        return mote__fail(err, MOTE_EINVAL, "a text of %zu bytes, at most %d can be encoded at once", n, MAX_TEXT_BYTES);
-    if (mote__utf8_valid(p, n) < n) {
-        rc = mote__utf8_repair(&repaired, p, n) ? no_memory(&e) : MOTE_OK;
-        p = repaired.data;
+        return too_long(n, err);
+    if (mote__utf8_valid(e.text, n) < n) {
+        rc = mote__utf8_repair(&repaired, e.text, n) ? no_memory(&e) : MOTE_OK;
+        e.text = repaired.data;
         n = repaired.size;
     }
-    if (!rc) {
-        n_kinds = n;
-        e.kinds = mote__alloc(NULL, MOTE_MEM_OTHER, n);
-        if (!e.kinds || mote__buf_reserve(&e.ids, (n / 3 + 16) * sizeof(int32_t)))
-            rc = no_memory(&e);
-    }
+    mote__text_piece whole = { n, !(flags & MOTE_ENCODE_PLAIN) };
     if (!rc)
-        rc = encode_level(&e, flags & MOTE_ENCODE_PLAIN ? 2 : 0, p, n);
-    if (!rc) {
-        *ids = malloc(e.ids.size ? e.ids.size : 1);
-        if (!*ids)
-            rc = no_memory(&e);
-        else {
-            if (e.ids.size)
-                memcpy(*ids, e.ids.data, e.ids.size);
-            *n_ids = e.ids.size / sizeof(int32_t);
-        }
-    }
-    mote__free(NULL, MOTE_MEM_OTHER, e.kinds, n_kinds);
-    mote__bpe_scratch_deinit(&e.scratch);
-    mote__buf_deinit(&e.ids);
+        rc = encode_all(&e, n, &whole, 1, ids, n_ids);
     mote__buf_deinit(&repaired);
     return rc;
+}
+
+int mote__tokenizer_encode_pieces(const mote__tokenizer *tok, const char *text, const mote__text_piece *pieces, size_t n_pieces,
+                                  int32_t **ids, size_t *n_ids, mote_err *err)
+{
+    encoder e = { .tok = tok, .text = (const uint8_t *)text, .err = err };
+    size_t n = 0;
+    *ids = NULL;
+    *n_ids = 0;
+    for (size_t i = 0; i < n_pieces; i++)
+        n = mote__add(n, pieces[i].n_bytes);
+    if (n > MAX_TEXT_BYTES)
+        return too_long(n, err);
+    if (mote__utf8_valid(e.text, n) < n)
+        return mote__fail(err, MOTE_EINVAL, "a text in pieces is not valid UTF-8");
+    return encode_all(&e, n, pieces, n_pieces, ids, n_ids);
 }

@@ -19,6 +19,11 @@ size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* larg
  * U+FFFD, one for each maximal subpart (file/utf8.h). With PLAIN no added token is matched at all, special or not. */
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err);
+/* Text made of pieces, n bytes in all of valid UTF-8: added tokens are matched inside literal pieces only (never
+ * across their ends), everything else is encoded as if the pieces were one text. */
+typedef struct mote__text_piece { size_t n_bytes; int literal; } mote__text_piece;
+int mote__tokenizer_encode_pieces(const mote__tokenizer *tok, const char *text, const mote__text_piece *pieces, size_t n_pieces,
+                                  int32_t **ids, size_t *n_ids, mote_err *err);
 size_t mote__tokenizer_memory(const mote__tokenizer *tok);               /* bytes held */
 /* Raw bytes of a token; NULL for ids that do not exist. Added tokens give their content. */
 const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t *n_bytes);
@@ -26,9 +31,10 @@ int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id);      /* 
 int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id);
 int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content);   /* an added token's id, or -1 */
 
-/* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size ids), numbered
- * by first appearance; *n_classes = how many. Ids below tokenizer_size that no token has share the class of the empty text,
- * as in the published code. Ids from tokenizer_size on cannot come out of the tokenizer: they get class 0 and do not count. */
+/* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size
+ * ids), numbered by first appearance; *n_classes = how many. Ids below tokenizer_size that no token has share the
+ * class of the empty text, as in the published code. Ids from tokenizer_size on cannot come out of the tokenizer:
+ * they get class 0 and do not count. */
 int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err);
 
 /* Streaming detokenisation; text never ends inside a character. */

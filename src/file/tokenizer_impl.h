@@ -11,13 +11,13 @@
 struct mote__tokenizer {
     mote__bpe bpe;
     mote__pretok *pretok;
-    /* Added tokens. Those with `normalized: false` are looked for first, in the whole text; the others then in what is left
-     * between them (there is no normaliser, so both see the raw text). */
+    /* Added tokens. Those with `normalized: false` are looked for first, in the whole text; the others then in what
+     * is left between them (there is no normaliser, so both see the raw text). */
     mote__added first, second;
 };
 
-/* The byte alphabet of byte-level BPE: every byte has a printable stand-in. '!'..'~', U+00A1..U+00AC and U+00AE..U+00FF stand for
- * themselves, the other 68 bytes, in order, are U+0100..U+0143. */
+/* The byte alphabet of byte-level BPE: every byte has a printable stand-in. '!'..'~', U+00A1..U+00AC and
+ * U+00AE..U+00FF stand for themselves, the other 68 bytes, in order, are U+0100..U+0143. */
 uint32_t mote__byte_letter(uint8_t byte);
 int mote__letter_byte(uint32_t cp);           /* -1: not in the alphabet */
 

@@ -1,5 +1,6 @@
-/* Owns reading tokenizer.json: which members may stand there, with which values, and what is refused (docs/tokenizer.md has
- * the list). A key that is not known here is refused unless it is null, because it might change what the file means. */
+/* Owns reading tokenizer.json: which members may stand there, with which values, and what is refused
+ * (docs/tokenizer.md has the list). A key that is not known here is refused unless it is null, because it might
+ * change what the file means. */
 #include "file/tokenizer_impl.h"
 
 #include <string.h>
@@ -123,7 +124,8 @@ static int read_split(const loader *l, json_t *split, const char *place, const c
 {
     char where[300];
     snprintf(where, sizeof where, "%s: %s", l->what, place);
-    static const char *const keys[] = { "type", "pattern", "behavior", "invert", NULL }, *const pattern_keys[] = { "Regex", NULL };
+    static const char *const keys[] = { "type", "pattern", "behavior", "invert", NULL };
+    static const char *const pattern_keys[] = { "Regex", NULL };
     json_t *p, *behavior, *regex;
     int rc = only_keys(l, split, place, keys);
     if (rc || (rc = mote__json_need(&p, split, "pattern", JSON_OBJECT, where, l->err)) ||
@@ -202,7 +204,8 @@ static int spell(mote__buf *out, const char *s, size_t n)
 static int check_id(const loader *l, json_t *value, const char *place, const char *content)
 {
     if (!json_is_integer(value))
-        return BROKEN(l, "%s: %s: the id of '%.100s' is %s, expected an integer", l->what, place, content, mote__json_kind(value));
+        return BROKEN(l, "%s: %s: the id of '%.100s' is %s, expected an integer", l->what, place, content,
+                      mote__json_kind(value));
     json_int_t id = json_integer_value(value);
     if (id < 0 || id >= MOTE_MAX_TOKEN_IDS)
         return BROKEN(l, "%s: %s: the id of '%.100s' is %lld, expected 0 to %d", l->what, place, content, (long long)id,
@@ -243,7 +246,8 @@ static int read_vocab(loader *l, json_t *vocab)
 static int merge_sides(const loader *l, json_t *merge, size_t no, const char *side[2], size_t length[2])
 {
     if (json_is_array(merge)) {
-        if (json_array_size(merge) == 2 && json_is_string(json_array_get(merge, 0)) && json_is_string(json_array_get(merge, 1))) {
+        if (json_array_size(merge) == 2 && json_is_string(json_array_get(merge, 0)) &&
+            json_is_string(json_array_get(merge, 1))) {
             for (size_t i = 0; i < 2; i++) {
                 side[i] = json_string_value(json_array_get(merge, i));
                 length[i] = json_string_length(json_array_get(merge, i));
@@ -350,6 +354,14 @@ static int read_added(loader *l, json_t *list)
         int32_t in_vocab = mote__bpe_find(b, (const uint8_t *)s, n);
         if (in_vocab >= 0 && (uint32_t)in_vocab != id)
             return BROKEN(l, "%s: '%.100s' has id %u here and %d in the vocabulary", where, s, id, in_vocab);
+        if (in_vocab >= 0 && !rc) {           /* plain text must not be able to make it: see MOTE_ENCODE_PLAIN */
+            mote__bpe_scratch scratch = { 0 };
+            l->bytes[0].size = 0;
+            rc = mote__bpe_encode_word(b, &scratch, (const uint8_t *)s, n, &l->bytes[0]);
+            mote__bpe_scratch_deinit(&scratch);
+            if (!rc && l->bytes[0].size == sizeof(int32_t))
+                return REFUSE(l, "%s: '%.100s' is also made by merges: that is not supported", where, s);
+        }
         /* without the member, the library's default is !special */
         int second = normalized ? json_is_true(normalized) : !json_is_true(special);
         if (!rc)

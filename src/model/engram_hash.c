@@ -1,5 +1,5 @@
-/* Owns Engram's hashing: the bucket primes, the multipliers (NumPy's generator, bit for bit) and the row numbers of n-grams.
- * The rule and worked numbers: docs/engram.md. Where token classes come from: file/engram_classes.c. */
+/* Owns Engram's hashing: the bucket primes, the multipliers (NumPy's generator, bit for bit) and the row numbers of
+ * n-grams. The rule and worked numbers: docs/engram.md. Where token classes come from: file/engram_classes.c. */
 #include "model/engram_hash.h"
 
 #include <string.h>
@@ -178,8 +178,8 @@ int mote__engram_tables(mote__engram_table *tables, const mote__config *c, mote_
         return rc;
     int64_t bound = INT64_MAX / (int64_t)c->engram_compressed_vocab / 2;
     bound = bound > 0 ? bound : 1;
-    /* The published search restarts at engram_vocab for every layer and order and skips primes handed out before; since all
-     * of those lie below the last one, walking on from it finds the same. */
+    /* The published search restarts at engram_vocab for every layer and order and skips primes handed out before;
+     * since all of those lie below the last one, walking on from it finds the same. */
     uint64_t candidate = c->engram_vocab;
     for (size_t l = 0; l < c->n_engram_layers; l++) {
         mote__engram_table *t = &tables[l];

@@ -1,6 +1,6 @@
-/* Engram's n-gram hashes: primes, offsets and multipliers from the configuration alone, rows from token ids.
- * Source: docs/engram.md. Multipliers come from NumPy's default_rng(10007 * layer).integers(0, bound, n, int64): SeedSequence, PCG64
- * and bounded integers (Lemire with rejection) are reproduced here. */
+/* Engram's n-gram hashes: primes, offsets and multipliers from the configuration alone, rows from token ids. Source:
+ * docs/engram.md. Multipliers come from NumPy's default_rng(10007 * layer).integers(0, bound, n, int64):
+ * SeedSequence, PCG64 and bounded integers (Lemire with rejection) are reproduced here. */
 #ifndef MOTE_MODEL_ENGRAM_HASH_H
 #define MOTE_MODEL_ENGRAM_HASH_H
 

@@ -1,5 +1,5 @@
-/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files for each rule, refusals by
- * name, a slow BPE to compare with, time that grows with the text, and failing allocations. */
+/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files for each rule,
+ * refusals by name, a slow BPE to compare with, time that grows with the text, and failing allocations. */
 #include "file/tokenizer.h"
 
 #include <sys/stat.h>
@@ -260,6 +260,7 @@ static void test_slow_bpe(void **state)
 static char *small_file(const char *merges, const char *added)
 {
     char *s = malloc(20000), *p = s;
+    assert_non_null(s);
     p += sprintf(p, "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [%s], \"normalizer\": null, \"pre_tokenizer\": "
                     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\s+\"}, "
                     "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
@@ -353,6 +354,7 @@ static void check_refused(const char *from, const char *to, const char *says)
     char *s = small_file("\"a b\"", ADDED(300, "<x>", false)), *bad = malloc(30000);
     char *at = from ? strstr(s, from) : s + strlen(s) - 1;
     assert_non_null(at);
+    assert_non_null(bad);
     sprintf(bad, "%.*s%s%s", (int)(at - s), s, to, at + (from ? strlen(from) : 0));
     mote__tokenizer *tok;
     mote_err err = { 0 };
@@ -413,6 +415,7 @@ static void test_refusals(void **state)
     check_refused("\"id\": 300", "\"id\": \"x\"", "added_tokens[0]");
     check_refused("\"content\": \"<x>\"", "\"content\": \"\"", "added_tokens[0]");
     check_refused("\"content\": \"<x>\"", "\"content\": \"ab\"", "'ab'");
+    check_refused("300, \"content\": \"<x>\"", "256, \"content\": \"ab\"", "merges");
     check_refused("\"normalized\": false", "\"lstrip\": true", "lstrip");
     check_refused("\"normalized\": false", "\"rstrip\": true", "rstrip");
     check_refused("\"normalized\": false", "\"single_word\": true", "single_word");

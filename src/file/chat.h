@@ -1,0 +1,19 @@
+/* Chat messages to prompt text and to prompt tokens. The format, and which parts of it are the model's and which are
+ * ours: docs/chat-format.md.
+ *
+ * A prompt is made of pieces: what the format writes (tokens and markup, literal) and what the caller's messages say
+ * (never literal). mote__chat_encode matches added tokens inside literal pieces only, so text in a message that looks
+ * like a special token stays text. The text of mote__chat_format has no such protection once it is encoded as a
+ * whole. */
+#ifndef MOTE_FILE_CHAT_H
+#define MOTE_FILE_CHAT_H
+
+#include "file/tokenizer.h"
+
+/* *out: malloc'd. MOTE_EFORMAT names the message and the key. */
+int mote__chat_format(char **out, const char *messages_json, const mote_chat_params *params, mote_err *err);
+/* *ids: malloc'd. MOTE_EUNSUPPORTED when the tokenizer lacks a token that the prompt needs. */
+int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, int32_t **ids,
+                      size_t *n_ids, mote_err *err);
+
+#endif
