@@ -134,8 +134,30 @@ static void test_sink(void **state)
     guard_free(&g);
 }
 
+/* Published math: probabilities are BF16 where they meet the values, and whole in the denominator. Channel 1 sees the second
+ * entry alone, whose probability is exp(-0.7) of the first's. */
+static void test_published(void **state)
+{
+    enum { DIM = 128 };
+    float q[DIM] = { 1, 0.3f }, value[2][DIM] = { { 1 }, { 0, 1 } }, out[DIM], sink = -INFINITY;
+    float *scratch = aligned_alloc(64, mote__attend_scratch(1, DIM) * 4);
+    mote__kv_ref ref[2] = { { (const uint8_t *)value[0], NULL }, { (const uint8_t *)value[1], NULL } };
+    mote__attend_args a = { .q = q, .n_heads = 1, .dim = DIM, .window = ref, .n_window = 1, .window_fmt = MOTE_KV_F32,
+                            .main = ref + 1, .n_main = 1, .main_fmt = MOTE_KV_F32, .sink = &sink, .scale = 1, .out = out };
+    float p = mote__exp_f32(0.3f - 1), total = (float)(1 + (double)p);
+    assert_true(mote__bf16_round(p) != p);
+    for (a.published = 0; a.published < 2; a.published++)
+        for (int level = 0; mote__kern_at(level); level++) {
+            mote__attend(mote__kern_at(level), &a, scratch);
+            assert_true(out[0] == 1 / total);
+            assert_true(out[1] == (a.published ? mote__bf16_round(p) : p) / total);
+        }
+    free(scratch);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_sink) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_sink),
+                                        cmocka_unit_test(test_published) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

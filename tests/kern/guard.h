@@ -41,12 +41,13 @@ static const char *const style_name[FLOAT_STYLES] = { "normal", "zeros", "extrem
 static inline void fill_floats(rnd *r, float *p, size_t n, int style)
 {
     static const float special[] = { INFINITY, -INFINITY, NAN, 0, -0.f, FLT_MAX, FLT_MIN, -0x1p-149f, 1, -1 };
+    const int tiny = (int)rnd_below(r, 2);                   /* denormals among themselves, or also beside others */
     for (size_t i = 0; i < n; i++) {
         float u = rnd_unit(r);
         switch (style) {
         case ZEROS: p[i] = rnd_below(r, 2) ? 0 : -0.f; break;
         case EXTREMES: p[i] = rnd_below(r, 2) ? u * FLT_MAX : u * FLT_MIN; break;
-        case DENORMALS: p[i] = rnd_below(r, 2) ? u * 0x1p-127f : u * 0x1p-70f; break;
+        case DENORMALS: p[i] = tiny || rnd_below(r, 2) ? u * 0x1p-127f : u * 0x1p-70f; break;
         case ALTERNATING: p[i] = i % 2 ? -1.f - u * 1e-3f : 1.f + u * 1e-3f; break;
         case SMALL_AND_LARGE: p[i] = u * ldexpf(1, (int)rnd_below(r, 60) - 30); break;
         case SPECIALS: p[i] = rnd_below(r, 8) ? u : special[rnd_below(r, 10)]; break;

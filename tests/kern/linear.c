@@ -70,7 +70,9 @@ static void test_any_cut(void **state)
             jobs[i] = (mote__linear_job){ .w = &m[i].m, .ldx = n_in + rnd_below(&r, 3), .n_rows = n_rows,
                                           .ldy = n_out + rnd_below(&r, 3) };
             if (share) {
-                jobs[i].ldx = jobs[i - 1].ldx;
+                jobs[i].ldx = jobs[i - 1].ldx;               /* or the same place read at another stride */
+                if (jobs[i].ldx > n_in && rnd_below(&r, 2))
+                    jobs[i].ldx--;
                 m[i].x = m[i - 1].x;
             } else {
                 m[i].x = malloc(held * jobs[i].ldx * sizeof(float));
