@@ -5,17 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows: parts, with the formats each takes. The indexer's exact integer products need MXFP4 or a format that loses nothing
- * there; windows are read by every layer for every token, so the 4-bit formats are left to the global cache. */
-#define BIT(f) (1u << MOTE_KV_##f)
-static const struct { const char *name; unsigned formats; mote__kvfmt_id dflt; } parts[MOTE_KV_PARTS] = {
-    [MOTE_KV_MAIN] = { "main", BIT(FP4) | BIT(MXFP4) | BIT(FP4_32) | BIT(FP4_64) | BIT(FP4_128) | BIT(FP8) | BIT(BF16) | BIT(F32),
-                       MOTE_KV_FP4 },
-    [MOTE_KV_INDEX] = { "index", BIT(MXFP4) | BIT(FP8) | BIT(BF16) | BIT(F32), MOTE_KV_MXFP4 },
-    [MOTE_KV_WINDOW] = { "window", BIT(FP8) | BIT(BF16) | BIT(F32), MOTE_KV_FP8 },
+/* Every part takes every format of the table: the lab wants to know what each costs. Only MXFP4 indexer keys have the exact
+ * integer products; others are decoded tile by tile. */
+static const struct { const char *name; mote__kvfmt_id dflt; } parts[MOTE_KV_PARTS] = {
+    [MOTE_KV_MAIN] = { "main", MOTE_KV_FP4 }, [MOTE_KV_INDEX] = { "index", MOTE_KV_MXFP4 }, [MOTE_KV_WINDOW] = { "window", MOTE_KV_FP8 },
 };
-
-int mote__kv_part_takes(mote__kv_part part, mote__kvfmt_id format) { return parts[part].formats >> format & 1; }
 
 /* A word of the text; messages show at most this much of it. */
 typedef struct word { const char *at; size_t n; } word;
@@ -24,26 +18,22 @@ typedef struct word { const char *at; size_t n; } word;
 static int same(word w, const char *s) { return strlen(s) == w.n && !memcmp(s, w.at, w.n); }
 
 /* "fp4, mxfp4, ..." into a buffer; the table is short. */
-static const char *known_formats(char *buf, size_t size, mote__kv_part part)
+static const char *known_formats(char *buf, size_t size)
 {
     size_t used = 0;
     buf[0] = 0;
-    for (int f = 0; f < MOTE_KV_FORMATS; f++)
-        if (mote__kv_part_takes(part, (mote__kvfmt_id)f) && used < size)
-            used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "", mote__kvfmts[f].name);
+    for (int f = 0; f < MOTE_KV_FORMATS && used < size; f++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", f ? ", " : "", mote__kvfmts[f].name);
     return buf;
 }
 
-static int find_format(mote__kvfmt_id *id, mote__kv_part part, word value, word whole, mote_err *err)
+static int find_format(mote__kvfmt_id *id, word value, word whole, mote_err *err)
 {
     char known[200];
     const mote__kvfmt *f = mote__kvfmt_find(value.at, value.n);
     if (!f)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no format; for %s there are %s", SHOW(whole), SHOW(value),
-                          parts[part].name, known_formats(known, sizeof known, part));
-    if (!mote__kv_part_takes(part, f->id))
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s cannot be stored as %s; for %s there are %s", SHOW(whole),
-                          parts[part].name, f->name, parts[part].name, known_formats(known, sizeof known, part));
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no format; there are %s", SHOW(whole), SHOW(value),
+                          known_formats(known, sizeof known));
     *id = f->id;
     return MOTE_OK;
 }
@@ -100,7 +90,7 @@ static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
     if (*slot != MOTE_KV_FORMATS)
         return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice", SHOW(whole), parts[part].name,
                           layer.at ? "." : "", layer.at ? (int)layer.n : 0, layer.at ? layer.at : "");
-    return find_format(slot, (mote__kv_part)part, value, whole, err);
+    return find_format(slot, value, whole, err);
 }
 
 static int check_group(mote__kvfmt_id id, size_t dim, const char *key, mote_err *err)

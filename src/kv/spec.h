@@ -21,9 +21,7 @@ int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__confi
  * when out of memory. */
 char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config);
 
-/* The formats a part may take, and their names for messages and help. */
 typedef enum mote__kv_part { MOTE_KV_MAIN, MOTE_KV_INDEX, MOTE_KV_WINDOW, MOTE_KV_PARTS } mote__kv_part;
-int mote__kv_part_takes(mote__kv_part part, mote__kvfmt_id format);
 
 /* Exact bytes of global KV per token: parts[0..3] = main codes, main scales, index codes, index scales; returns the sum. (Exact:
  * ratios are powers of two.) */

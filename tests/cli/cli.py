@@ -167,7 +167,7 @@ USAGE = [
     (("run", NANO, "-p", "a", "--kv", "fp5"), ["--kv", "fp5"]),
     (("run", NANO, "-p", "a", "--kv", "main=fp4,windows=fp8"), ["--kv", "windows"]),
     (("run", NANO, "-p", "a", "--kv", "main.3=fp8"), ["--kv", "3"]),
-    (("run", NANO, "-p", "a", "--kv", "index=fp4-32"), ["--kv"]),
+    (("run", NANO, "-p", "a", "--kv", "index=fp5"), ["--kv"]),
     (("run", NANO, "-p", "a", "--ctx", "lots"), ["--ctx"]),
     (("run", NANO, "--ids", "1,2,"), ["--ids"]),
     (("run", NANO, "--ids", "1,x"), ["--ids"]),
