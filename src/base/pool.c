@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,12 +12,18 @@
 #define relax() ((void)0)
 #endif
 
-/* How a loop runs. The caller publishes the job, then raises `generation`; each worker that sees a new generation takes
- * pieces from `next` until none is left, then decrements `busy`. The caller takes pieces too and waits for busy == 0,
- * so a job's memory is never read after mote__pool_for returned.
- * Sleeping: a worker that saw no new generation for SPINS rounds waits on the condition variable; `sleepers` is
- * changed only under the mutex, and the caller broadcasts under it when somebody sleeps. */
-enum { SPINS = 20000 };
+/* How a loop runs. The caller writes the job, then opens the gate with a new generation. A worker that sees an open gate joins by
+ * counting itself in, takes pieces from `next` until none is left, and counts itself out. The caller takes pieces too; when
+ * none is left it closes the gate and waits for those inside. A worker that the system does not run at the moment is not
+ * waited for: it finds the gate closed later. So a busy machine costs the share of its cores and no more.
+ *
+ * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change only while it is closed and empty.
+ * Sleeping: a worker that found nothing for SPINS rounds waits on the condition variable; `sleepers` is changed only under the
+ * mutex, and the caller broadcasts under it when somebody sleeps. */
+enum { SPINS = 4000 };
+#define OPEN ((uint64_t)1 << 31)
+#define INSIDE(gate) ((gate) & (OPEN - 1))
+#define GENERATION(gate) ((uint32_t)((gate) >> 32))
 
 struct mote__pool {
     int n_threads;
@@ -24,9 +31,8 @@ struct mote__pool {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     _Atomic int sleepers;
-    _Atomic unsigned generation;
-    _Atomic int busy;
     _Atomic int stop;
+    _Atomic uint64_t gate;
     mote__pool_body body;
     void *ctx;
     size_t n, grain;
@@ -46,42 +52,48 @@ static void take_pieces(mote__pool *p, int thread)
     }
 }
 
+/* Join the open job unless it is the one of generation `seen`; true if inside. */
+static int join(mote__pool *p, uint32_t seen, uint32_t *generation)
+{
+    uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    while ((gate & OPEN) && GENERATION(gate) != seen)
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed)) {
+            *generation = GENERATION(gate);
+            return 1;
+        }
+    return 0;
+}
+
 static void *worker(void *arg)
 {
     struct start s = *(struct start *)arg;
     free(arg);
     mote__pool *p = s.pool;
-    unsigned seen = 0;
-    for (;;) {
-        int spins = 0;
-        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
-            if (++spins < SPINS) {
+    uint32_t seen = 0;
+    while (!atomic_load(&p->stop)) {
+        int inside = 0;
+        for (int spins = 0; !inside && spins < SPINS; spins++) {
+            inside = join(p, seen, &seen);
+            if (!inside)
                 relax();
-                continue;
-            }
-            pthread_mutex_lock(&p->mutex);
-            atomic_fetch_add(&p->sleepers, 1);
-            while (atomic_load(&p->generation) == seen)
-                pthread_cond_wait(&p->wake, &p->mutex);
-            atomic_fetch_sub(&p->sleepers, 1);
-            pthread_mutex_unlock(&p->mutex);
         }
-        seen = atomic_load_explicit(&p->generation, memory_order_acquire);
-        if (atomic_load(&p->stop))
-            return NULL;
-        take_pieces(p, s.thread);
-        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
-    }
-}
-
-static void raise_generation(mote__pool *p)
-{
-    atomic_fetch_add(&p->generation, 1);
-    if (atomic_load(&p->sleepers)) {
+        if (inside) {
+            take_pieces(p, s.thread);
+            atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release);
+            continue;
+        }
         pthread_mutex_lock(&p->mutex);
-        pthread_cond_broadcast(&p->wake);
+        atomic_fetch_add(&p->sleepers, 1);
+        for (;;) {
+            uint64_t gate = atomic_load(&p->gate);
+            if (atomic_load(&p->stop) || ((gate & OPEN) && GENERATION(gate) != seen))
+                break;
+            pthread_cond_wait(&p->wake, &p->mutex);
+        }
+        atomic_fetch_sub(&p->sleepers, 1);
         pthread_mutex_unlock(&p->mutex);
     }
+    return NULL;
 }
 
 mote__pool *mote__pool_create(int n_threads)
@@ -115,7 +127,6 @@ void mote__pool_destroy(mote__pool *p)
         return;
     atomic_store(&p->stop, 1);
     pthread_mutex_lock(&p->mutex);
-    atomic_fetch_add(&p->generation, 1);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->mutex);
     for (int i = 1; i < p->n_threads; i++)
@@ -143,12 +154,22 @@ void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body,
     p->n = n;
     p->grain = grain;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, p->n_threads - 1, memory_order_relaxed);
-    raise_generation(p);
+    uint32_t generation = GENERATION(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1;
+    generation += generation == 0;                       /* 0 is what a new worker has seen */
+    atomic_store(&p->gate, (uint64_t)generation << 32 | OPEN);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->mutex);
+    }
     take_pieces(p, 0);
-    for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire); spins++)
+    uint64_t gate = atomic_fetch_and(&p->gate, ~OPEN);
+    for (int spins = 0; INSIDE(gate); spins++) {
         if (spins < SPINS)
             relax();
         else
-            sched_yield();   /* more threads than cores: let the others finish */
+            sched_yield();                               /* a worker was stopped in the middle of a piece */
+        gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+    }
+    atomic_thread_fence(memory_order_acquire);
 }
