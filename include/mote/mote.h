@@ -69,6 +69,8 @@ typedef struct mote_model_params {
     int n_threads;             /* 0: MOTE_THREADS, else one per core of the affinity mask     */
     mote_math math;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
+    int tokenizer_only;        /* 1: open nothing but the tokenizer; path may be tokenizer.json itself, and only
+                                  mote_encode, mote_token_* and mote_detok_* may be used      */
     /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
     int (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
@@ -170,6 +172,9 @@ typedef struct mote_truncated {
  * `length` is rounded down to prefix_multiple and windows come from a replay in the next step. */
 MOTE_API int mote_session_truncate(mote_session *session, size_t length, mote_replay replay, mote_truncated *result,
                                    mote_err *err);
+/* Keep all tokens and global KV but forget the window KV, as if the prefix had come from a store without a snapshot: the next
+ * step rebuilds the windows by replay. The length must be a multiple of prefix_multiple (MOTE_EINVAL otherwise). */
+MOTE_API int mote_session_forget_windows(mote_session *session, mote_replay replay, mote_err *err);
 MOTE_API void mote_session_get_memory(const mote_session *session, mote_memory *memory);   /* this session's share */
 /* Exact bytes of global KV per token for this session's formats, by part (codes and scales of main and index). */
 MOTE_API double mote_session_kv_bytes_per_token(const mote_session *session, double parts[4]);
@@ -190,6 +195,8 @@ MOTE_API int mote_step(mote_model *model, const mote_feed *feeds, size_t n_feeds
                        int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens), void *progress_ctx, mote_err *err);
 /* Logits of the last step: n_rows x vocab floats, row 0 belongs to position *first. Borrowed until the next step. */
 MOTE_API const float *mote_session_logits(const mote_session *session, size_t *n_rows, size_t *first);
+/* Write a safetensors file with one tensor, `logits`, F32 [n_rows, vocab]. An existing file is replaced atomically. */
+MOTE_API int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab, mote_err *err);
 
 /* ---- sampling ----------------------------------------------------------------------------------------------- */
 typedef struct mote_sample_params {

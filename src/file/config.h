@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8 };
+enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_GROUPS = 64 };
 
 typedef enum mote__score_func { MOTE_SCORE_SQRTSOFTPLUS, MOTE_SCORE_SIGMOID, MOTE_SCORE_SOFTMAX } mote__score_func;
 
@@ -51,6 +51,11 @@ typedef struct mote__config {
  * MOTE_EUNSUPPORTED (another architecture: names model_type). */
 int mote__config_load(mote__config *config, const char *path, mote_err *err);
 int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what, mote_err *err);
+
+/* Between config.c, which reads and range-checks each field by itself, and config_rules.c, which checks what fields say
+ * about each other and fills in the derived ones. flat: messages use the flat form's names. */
+int mote__config_rules(mote__config *config, int flat, const char *what, mote_err *err);
+const char *mote__config_key(const char *published, int flat);
 
 /* generation_config.json beside it; a missing file gives the defaults (eos from config; temperature and top_p 1). */
 typedef struct mote__generation { int32_t eos[8]; size_t n_eos; float temperature, top_p; } mote__generation;

@@ -96,7 +96,8 @@ typedef struct mote__kern_ops {
 enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
 
 const mote__kern_ops *mote__kern(void);                      /* the best this CPU has (and MOTE_CPU_MASK allows)           */
-const mote__kern_ops *mote__kern_at(int level);              /* 0 scalar, 1 avx2, 2 avx512; NULL if this CPU lacks it      */
+const mote__kern_ops *mote__kern_at(int level);              /* 0 scalar, 1 avx2, 2 avx512; NULL if this CPU lacks it or the
+                                                                mask hides it                                      */
 /* Checks MOTE_CPU_MASK; MOTE_EINVAL naming an unknown word. Call before the first mote__kern(). */
 struct mote_err;
 int mote__kern_init(struct mote_err *err);

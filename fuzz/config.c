@@ -1,0 +1,49 @@
+/* Any text as a config.json: what is accepted must obey what the rest of the engine relies on; plan's sums must hold. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/plan.h"
+#include "file/config.h"
+#include "file/json.h"
+#include "kv/spec.h"
+
+static void must(int truth)
+{
+    if (!truth)
+        abort();
+}
+
+static void check(const mote__config *c)
+{
+    must(c->n_layers >= 1 && c->n_layers <= MOTE_MAX_LAYERS && c->n_kv_sources >= 1 && c->n_kv_sources <= MOTE_MAX_SOURCES);
+    must(c->n_index_sources >= c->n_kv_sources && c->n_index_sources <= MOTE_MAX_SOURCES && c->n_engram_layers <= MOTE_MAX_ENGRAM);
+    must(c->rope_dim % 2 == 0 && c->rope_dim <= c->head_dim && c->rope_dim <= c->index_head_dim && c->head_dim % 32 == 0);
+    must(c->hc_mult >= 1 && c->hc_mult <= MOTE_MAX_HC && c->window >= 1 && c->max_context >= 1 && 256 % c->prefix_multiple == 0);
+    must(c->decoder_start < c->n_layers && c->n_heads * c->head_dim % c->o_groups == 0 && c->rms_norm_eps > 0);
+    for (size_t l = 0; l < c->n_layers; l++)
+        if (c->compress_ratios[l]) {
+            must(c->kv_source_of[l] < c->n_kv_sources && c->kv_sources[c->kv_source_of[l]] <= l);
+            must(c->compress_ratios[l] == c->compress_ratios[c->kv_sources[c->kv_source_of[l]]]);
+        }
+    mote__kv_spec spec;
+    must(!mote__kv_spec_parse(&spec, NULL, c, NULL) && mote__kv_spec_bytes_per_token(&spec, c, NULL) > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    mote__config c;
+    mote_err err;
+    if (!mote__config_parse(&c, (const char *)data, size, "fuzz", &err))
+        check(&c);
+    json_t *root;
+    if (!mote__json_parse(&root, (const char *)data, size, "fuzz", NULL)) {
+        mote__plan p = { .path = "fuzz", .root = root };
+        mote__plan_cache cache = { 0 };
+        /* weights of V4.1 walk over up to a million names: slow, and nothing of the text is left to decide there */
+        if (!mote__plan_read(&p, &err) && !mote__plan_cache_of(&cache, &p, NULL, &err) && strcmp(p.family, "deepseek_v41"))
+            mote__plan_weights(&p, NULL, &err);
+        free(cache.kv);
+        json_decref(root);
+    }
+    return 0;
+}

@@ -1,0 +1,286 @@
+#include "cli/gen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/out.h"
+
+const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "interrupted" };
+
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, mote_err *err)
+{
+    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .progress = cli_progress_open };
+    int rc = mote_model_open(model, path, &params, err);
+    cli_progress_clear();
+    if (!rc)
+        mote_model_get_info(*model, info);
+    return rc;
+}
+
+int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
+                       mote_err *err)
+{
+    mote_session_params params = { .kv = a->kv, .prefill = a->prefill, .max_context = max_context };
+    int rc = mote_session_create(session, model, &params, err);
+    if (rc == MOTE_EINVAL && a->kv) {
+        char message[sizeof err->message];
+        memcpy(message, err->message, sizeof message);
+        mote__fail(err, rc, "--kv: %s", message);
+        *status = CLI_USAGE;
+    }
+    return rc;
+}
+
+int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows, const char *what,
+             double *seconds, size_t *scratch_peak, mote_err *err)
+{
+    mote_feed feed = { .session = session, .ids = ids, .n_ids = n, .logits = rows };
+    cli_step_ctx ctx = { what, scratch_peak ? model : NULL, 0 };
+    double t0 = cli_seconds();
+    int rc = mote_step(model, &feed, 1, cli_progress_step, &ctx, err);
+    if (seconds)
+        *seconds += cli_seconds() - t0;
+    if (scratch_peak && ctx.scratch_peak > *scratch_peak)
+        *scratch_peak = ctx.scratch_peak;
+    cli_progress_clear();
+    return rc;
+}
+
+static int is_eos(const mote_model_info *info, int32_t id)
+{
+    for (size_t i = 0; i < info->n_eos; i++)
+        if (info->eos[i] == id)
+            return 1;
+    return 0;
+}
+
+/* Bytes of a token as JSON can hold them: invalid UTF-8 becomes null. */
+static json_t *token_json(const mote_model *model, const mote_model_info *info, int32_t id, double logprob)
+{
+    size_t n = 0;
+    const char *bytes = info->has_tokenizer ? mote_token_bytes(model, id, &n) : NULL;
+    json_t *text = bytes ? json_stringn(bytes, n) : NULL;
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)id, "token", text ? text : json_null(), "logprob",
+                     cli_json_real(logprob));
+}
+
+static int add_logprobs(const mote_model *model, const mote_model_info *info, const cli_gen_params *p, const float *logits,
+                        int32_t id, float logprob, json_t *list, mote_err *err)
+{
+    enum { MAX = 64 };
+    int32_t ids[MAX];
+    float lp[MAX];
+    size_t n = p->n_logprobs < MAX ? p->n_logprobs : MAX;
+    n = n < info->vocab ? n : info->vocab;
+    int rc = n ? mote_top_logprobs(logits, info->vocab, n, ids, lp, err) : MOTE_OK;
+    if (rc)
+        return rc;
+    json_t *one = token_json(model, info, id, logprob), *top = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(top, token_json(model, info, ids[i], lp[i]));
+    json_object_set_new(one, "top", top);
+    return json_array_append_new(list, one) ? mote__fail(err, MOTE_ENOMEM, "out of memory for logprobs") : MOTE_OK;
+}
+
+/* Hand text to the caller through the stop strings. */
+static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, int *ended, mote_err *err)
+{
+    const char *certain = cli_stops_push(stops, text);
+    if (!certain)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for the generated text");
+    if (*certain && p->on_text(p->ctx, certain))
+        *ended = 1;
+    return MOTE_OK;
+}
+
+int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info, const cli_gen_params *p,
+                 cli_gen_result *r, mote_err *err)
+{
+    *r = (cli_gen_result){ .finish = CLI_FINISH_LENGTH };
+    mote_sampler *sampler = NULL;
+    mote_detok *detok = NULL;
+    cli_stops stops;
+    cli_stops_init(&stops, p->stops, p->n_stops);
+    size_t capacity = 0;
+    int ended = 0;
+    if (p->want_logprobs)
+        r->logprobs = json_array();
+    int rc = mote_sampler_create(&sampler, &p->sample, err);
+    if (!rc && info->has_tokenizer)
+        rc = mote_detok_create(&detok, model, err);
+
+    while (!rc && !ended && r->n_ids < p->n_max) {
+        if (cli_interrupted()) {
+            r->finish = CLI_FINISH_INTERRUPTED;
+            break;
+        }
+        /* 1. the last sampled token goes in; its logits give the next */
+        if (r->n_ids > r->n_fed) {
+            mote_feed feed = { .session = session, .ids = r->ids + r->n_fed, .n_ids = 1, .logits = MOTE_LOGITS_LAST };
+            double t0 = cli_seconds();
+            rc = mote_step(model, &feed, 1, NULL, NULL, err);
+            if (rc == MOTE_EFULL) {
+                r->finish = CLI_FINISH_CONTEXT;
+                rc = MOTE_OK;
+                break;
+            }
+            if (rc)
+                break;
+            r->seconds += cli_seconds() - t0;
+            r->n_steps++;
+            r->n_fed++;
+        }
+        size_t n_rows = 0, first;
+        const float *logits = mote_session_logits(session, &n_rows, &first);
+        if (!logits || !n_rows) {
+            rc = mote__fail(err, MOTE_EINVAL, "the session holds no logits to sample from");
+            break;
+        }
+        logits += (n_rows - 1) * info->vocab;
+        int32_t id;
+        float logprob = 0;
+        rc = mote_sampler_next(sampler, logits, info->vocab, &id, p->want_logprobs ? &logprob : NULL, err);
+        if (rc)
+            break;
+        if (!p->ignore_eos && is_eos(info, id)) {
+            r->finish = CLI_FINISH_EOS;
+            break;
+        }
+        if (p->want_logprobs && (rc = add_logprobs(model, info, p, logits, id, logprob, r->logprobs, err)))
+            break;
+        if (r->n_ids == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            int32_t *ids = realloc(r->ids, capacity * sizeof *ids);
+            if (!ids) {
+                rc = mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", capacity);
+                break;
+            }
+            r->ids = ids;
+        }
+        r->ids[r->n_ids++] = id;
+
+        /* 2. its text, as far as it is certain */
+        const char *text = "";
+        char number[16];
+        if (detok)
+            rc = mote_detok_push(detok, id, &text, err);
+        else {
+            snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "", (int)id);
+            text = number;
+        }
+        if (!rc)
+            rc = emit(&stops, p, text, &ended, err);
+        if (!rc && stops.hit) {
+            r->finish = CLI_FINISH_STOP;
+            ended = 1;
+        }
+    }
+    if (!rc && !ended && detok)
+        rc = emit(&stops, p, mote_detok_finish(detok), &ended, err);
+    if (!rc && !ended) {
+        const char *rest = cli_stops_finish(&stops);
+        if (*rest)
+            p->on_text(p->ctx, rest);
+    }
+    cli_stops_deinit(&stops);
+    mote_detok_destroy(detok);
+    mote_sampler_destroy(sampler);
+    return rc;
+}
+
+void cli_gen_result_deinit(cli_gen_result *r)
+{
+    free(r->ids);
+    json_decref(r->logprobs);
+    *r = (cli_gen_result){ 0 };
+}
+
+/* ---- memory ---- */
+json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak)
+{
+    json_t *o = json_object();
+    for (int c = 0; c < MOTE_MEM_CLASSES; c++)
+        json_object_set_new(o, mote_memory_class_name((mote_mem_class)c), json_integer((json_int_t)m->bytes[c]));
+    size_t scratch = m->bytes[MOTE_MEM_SCRATCH];
+    json_object_set_new(o, "scratch_peak", json_integer((json_int_t)(scratch > scratch_peak ? scratch : scratch_peak)));
+    json_object_set_new(o, "total", json_integer((json_int_t)m->total));
+    json_object_set_new(o, "peak", json_integer((json_int_t)m->peak));
+    json_object_set_new(o, "rss", json_integer((json_int_t)m->rss));
+    json_object_set_new(o, "peak_rss", json_integer((json_int_t)m->peak_rss));
+    return o;
+}
+
+json_t *cli_kv_json(const mote_session *session)
+{
+    double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "main_codes", parts[0], "main_scales", parts[1], "index_codes", parts[2],
+                     "index_scales", parts[3], "total", total);
+}
+
+void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
+{
+    double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
+    fprintf(f, "cache       %g bytes a token: main %g codes + %g scales, index %g codes + %g scales (%s)\n", total, parts[0],
+            parts[1], parts[2], parts[3], kv ? kv : "main=fp4,index=mxfp4,window=fp8");
+    fprintf(f, "windows     %s a sequence, whatever its length\n", cli_bytes((double)mote_session_window_bytes(session)));
+}
+
+void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
+{
+    static const char *const headings[] = { "memory", ">bytes", ">" };
+    cli_table *t = cli_table_create(3, headings);
+    for (int c = 0; c < MOTE_MEM_CLASSES; c++) {
+        cli_table_add(t, mote_memory_class_name((mote_mem_class)c));
+        cli_table_add(t, cli_count(m->bytes[c]));
+        cli_table_add(t, cli_bytes((double)m->bytes[c]));
+    }
+    const struct { const char *name; size_t bytes; } more[] = {
+        { "total", m->total }, { "peak", m->peak }, { "scratch_peak", scratch_peak }, { "rss", m->rss }, { "peak_rss", m->peak_rss },
+    };
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        cli_table_add(t, more[i].name);
+        cli_table_add(t, cli_count(more[i].bytes));
+        cli_table_add(t, cli_bytes((double)more[i].bytes));
+    }
+    cli_table_print(t, f, 0);
+}
+
+/* ---- sampling ---- */
+uint64_t cli_random_seed(void)
+{
+    uint32_t seed;      /* 32 bits: a number a person can copy */
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint32_t)time(NULL);
+    return seed;
+}
+
+int cli_sampling_option(cli_sampling *s, const cli_args *a, int id)
+{
+    switch (id) {
+    case CLI_O_TEMP:  s->temp = cli_real(a, 0, 100); return 1;
+    case CLI_O_TOP_P: s->top_p = cli_real(a, 0, 1); return 1;
+    case CLI_O_TOP_K: s->top_k = (int)cli_uint(a, 0, INT32_MAX); return 1;
+    case CLI_O_MIN_P: s->min_p = cli_real(a, 0, 1); return 1;
+    case CLI_O_SEED:  s->seed = cli_uint(a, 0, INT64_MAX); s->has_seed = 1; return 1;
+    }
+    return 0;
+}
+
+mote_sample_params cli_sampling_finish(cli_sampling *s, const mote_model_info *info)
+{
+    if (!s->has_seed)
+        s->seed = cli_random_seed();
+    return (mote_sample_params){
+        .temperature = s->temp < 0 ? info->temperature : (float)s->temp,
+        .top_p = s->top_p < 0 ? info->top_p : (float)s->top_p,
+        .min_p = (float)s->min_p,
+        .top_k = s->top_k,
+        .seed = s->seed,
+    };
+}

@@ -1,0 +1,82 @@
+/* The `mote` command: the table of commands, dispatch, and the general help made from the table. */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/out.h"
+
+static const cli_command commands[] = {
+    { "run",      "complete a prompt, streaming the text",                              cli_run      },
+    { "chat",     "talk to a model in the terminal, with the session kept",             cli_chat     },
+    { "plan",     "the sums before loading: cache bytes, weights, what fits",           cli_plan     },
+    { "eval",     "perplexity, KL to the bf16 cache, memory and speed, per format",     cli_eval     },
+    { "inspect",  "what a checkpoint folder holds",                                     cli_inspect  },
+    { "tokenize", "text to token ids and back",                                         cli_tokenize },
+    { "logits",   "write logits to a safetensors file, to compare with a reference",    cli_logits   },
+    { "doctor",   "what this machine can do",                                           cli_doctor   },
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    return NULL;
+}
+
+static void help(void)
+{
+    printf("mote %s: run DeepSeek-V4.1-Flash and its small relatives with a cache of 890 bytes a token\n\n"
+           "usage: mote COMMAND [OPTIONS]\n\n", mote_version());
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    printf("\n'mote COMMAND --help' tells all about one command; 'mote --version' prints the version.\n"
+           "Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C.\n"
+           "\nexample: mote run models/nano -p 'It was a truth' -n 64\n");
+}
+
+static int run_command(const cli_command *command, int argc, char **argv)
+{
+    int rc = command->main(argc, argv);
+    int flushed = cli_flush();
+    return rc ? rc : flushed;
+}
+
+int main(int argc, char **argv)
+{
+    /* Characters only: numbers must keep their decimal point. */
+    if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1)
+        setlocale(LC_CTYPE, "C.UTF-8");
+    cli_signals_init();
+
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        fprintf(stderr, "mote: a command is missing (try 'mote --help')\n");
+        return CLI_USAGE;
+    }
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        printf("mote %s\n", mote_version());
+        return cli_flush();
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || (!strcmp(name, "help") && argc == 2)) {
+        help();
+        return cli_flush();
+    }
+    if (!strcmp(name, "help")) {
+        const cli_command *command = find(argv[2]);
+        if (command) {
+            char *fake[] = { argv[2], (char[]){ "--help" }, NULL };
+            return run_command(command, 2, fake);
+        }
+        name = argv[2];
+    }
+    const cli_command *command = find(name);
+    if (!command) {
+        cli_say("mote: unknown %s '%s' (try 'mote --help')", name[0] == '-' ? "option" : "command", name);
+        return CLI_USAGE;
+    }
+    return run_command(command, argc - 1, argv + 1);
+}

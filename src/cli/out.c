@@ -1,0 +1,212 @@
+#include "cli/out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+
+void cli_say(const char *fmt, ...)
+{
+    char line[1200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    cli_progress_clear();
+    fprintf(stderr, "%s\n", line);
+}
+
+int cli_report(const mote_err *err)
+{
+    if (err->code == MOTE_ECANCELED && cli_interrupted()) {
+        cli_say("mote: interrupted");
+        return CLI_INTERRUPTED;
+    }
+    cli_say("mote: %s", err->message[0] ? err->message : mote_error_sentence(err->code));
+    return CLI_FAILED;
+}
+
+int cli_flush(void)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return CLI_OK;
+    if (errno == EPIPE)
+        return CLI_PIPE_CLOSED;
+    static int said;
+    if (!said++)
+        cli_say("mote: cannot write to standard output: %s", strerror(errno));
+    return CLI_FAILED;
+}
+
+int cli_print_json(json_t *root, size_t flags)
+{
+    if (!root) {
+        cli_say("mote: out of memory");
+        return CLI_FAILED;
+    }
+    cli_progress_clear();
+    json_dumpf(root, stdout, flags | JSON_REAL_PRECISION(12) | JSON_ENCODE_ANY);
+    json_decref(root);
+    putchar('\n');
+    return cli_flush();
+}
+
+json_t *cli_json_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static char *turn(void)
+{
+    static char buffers[16][40];
+    static unsigned next;
+    return buffers[next++ % 16];
+}
+
+const char *cli_bytes(double bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+    int u = 0;
+    while (fabs(bytes) >= 1024 && u < 5) {
+        bytes /= 1024;
+        u++;
+    }
+    char *s = turn();
+    snprintf(s, 40, "%.*f %s", u == 0 && bytes == floor(bytes) ? 0 : bytes < 10 ? 2 : 1, bytes, units[u]);
+    return s;
+}
+
+const char *cli_count(uint64_t n)
+{
+    char digits[24], *s = turn(), *o = s;
+    int len = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0)
+            *o++ = ',';
+        *o++ = digits[i];
+    }
+    *o = 0;
+    return s;
+}
+
+const char *cli_fixed(double v, int digits)
+{
+    if (!isfinite(v))
+        return "-";
+    char *s = turn();
+    snprintf(s, 40, "%.*f", digits, v);
+    return s;
+}
+
+/* ---- progress ---- */
+enum { PROGRESS_AFTER_MS = 400 };      /* what is done sooner needs no bar */
+static struct { double started_at, shown_at; int visible, is_terminal, asked; } progress;
+
+static void progress_line(const char *what, double fraction)
+{
+    if (!progress.asked) {
+        progress.asked = 1;
+        progress.is_terminal = isatty(STDERR_FILENO);
+    }
+    double now = progress.is_terminal ? cli_seconds() : 0;
+    if (!progress.is_terminal)
+        return;
+    if (!progress.started_at)
+        progress.started_at = now;
+    if (now - progress.started_at < PROGRESS_AFTER_MS * 1e-3 || now - progress.shown_at < 0.1)
+        return;
+    progress.shown_at = now;
+    progress.visible = 1;
+    int filled = (int)(30 * fmin(fmax(fraction, 0), 1));
+    fprintf(stderr, "\r\033[K%s [%.*s%*s] %3.0f %%", what, filled, "##############################", 30 - filled, "",
+            100 * fraction);
+    fflush(stderr);
+}
+
+int cli_progress_open(void *ctx, const char *what, double fraction)
+{
+    (void)ctx;
+    progress_line(what ? what : "loading", fraction);
+    return cli_interrupted();
+}
+
+int cli_progress_step(void *ctx, size_t done_tokens, size_t all_tokens)
+{
+    cli_step_ctx *step = ctx;
+    if (step->model) {
+        mote_memory m;
+        mote_model_get_memory(step->model, &m);
+        if (m.bytes[MOTE_MEM_SCRATCH] > step->scratch_peak)
+            step->scratch_peak = m.bytes[MOTE_MEM_SCRATCH];
+    }
+    progress_line(step->what, all_tokens ? (double)done_tokens / (double)all_tokens : 1);
+    return cli_interrupted();
+}
+
+void cli_progress_clear(void)
+{
+    progress.started_at = 0;
+    if (!progress.visible)
+        return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    progress.visible = 0;
+}
+
+double cli_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int cli_read_file(const char *path, char **text, size_t *n, mote_err *err)
+{
+    int is_stdin = !strcmp(path, "-");
+    const char *shown = is_stdin ? "standard input" : path;
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    if (!f)
+        return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", shown, strerror(errno));
+    char *data = NULL;
+    size_t size = 0, capacity = 0;
+    int rc = MOTE_OK;
+    for (;;) {
+        if (capacity - size < 2) {
+            size_t wanted = capacity ? 2 * capacity : 1 << 16;
+            char *grown = wanted > capacity ? realloc(data, wanted) : NULL;
+            if (!grown) {
+                rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory after %zu bytes", shown, size);
+                break;
+            }
+            data = grown;
+            capacity = wanted;
+        }
+        errno = 0;
+        size_t got = fread(data + size, 1, capacity - size - 1, f);
+        size += got;
+        if (got)
+            continue;
+        if (cli_interrupted())
+            rc = mote__fail(err, MOTE_ECANCELED, "%s: interrupted", shown);
+        else if (ferror(f))
+            rc = mote__fail(err, MOTE_EIO, "%s: cannot read: %s", shown, strerror(errno));
+        break;
+    }
+    if (!is_stdin)
+        fclose(f);
+    if (rc) {
+        free(data);
+        return rc;
+    }
+    data[size] = 0;
+    *text = data;
+    *n = size;
+    return MOTE_OK;
+}

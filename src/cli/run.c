@@ -1,0 +1,272 @@
+/* mote run: complete a prompt, streaming. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/gen.h"
+#include "cli/opts.h"
+#include "cli/out.h"
+
+enum { O_STOP = 1200, O_IGNORE_EOS, O_IDS, O_LOGPROBS, O_CTX, O_NO_BOS, O_PLAIN, O_STATS, O_CHAT };
+
+static const cli_usage usage = {
+    .command = "run",
+    .operands = "MODEL [-]",
+    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint folder: config.json,\n"
+             "safetensors shards, tokenizer.json. The prompt comes from -p, from a file (-f), or from standard input (-).",
+    .opts = (const cli_opt[]){
+        CLI_ROW_HELP,
+        { 'p', "prompt", "TEXT", "the prompt" },
+        { 'f', "file", "FILE", "read the prompt from FILE, byte for byte; - is standard input" },
+        { O_IDS, "ids", "LIST", "the prompt as token ids, e.g. 0,35,3346; nothing is put in front" },
+        { 'n', "tokens", "N", "generate at most N tokens; default 256, 0 only reads the prompt" },
+        CLI_ROWS_SAMPLING,
+        { O_STOP, "stop", "STRING", "end before STRING appears; may be given several times. No part of it is printed" },
+        { O_IGNORE_EOS, "ignore-eos", NULL, "go on after the model's end-of-sequence token" },
+        { O_LOGPROBS, "logprobs", "K", "with --json: for each token its natural log probability at temperature 1, and the K\n"
+                                       "(0-20) most likely tokens with theirs" },
+        { O_CTX, "ctx", "N", "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for it" },
+        { O_NO_BOS, "no-bos", NULL, "do not put the beginning-of-sequence token in front of the prompt" },
+        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+        { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
+        { O_STATS, "stats", NULL, "print speeds, cache bytes per token and memory by class on stderr at the end" },
+        CLI_ROW_KV,
+        CLI_ROW_PREFILL,
+        CLI_ROW_MATH,
+        CLI_ROW_THREADS,
+        CLI_ROW_JSON,
+        CLI_ROW_END,
+    },
+    .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
+             "context), prefill_tokens_per_s = prompt tokens / time until the first logits, decode_tokens_per_s = decode steps /\n"
+             "their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
+             "\n"
+             "examples:\n"
+             "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
+             "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool",
+};
+
+typedef struct request {
+    const char *prompt, *file;
+    int32_t *ids;
+    size_t n_ids;
+    int has_ids, no_bos, plain, chat, stats;
+    size_t max_context;
+    cli_sampling sampling;
+    cli_gen_params gen;
+    const char **stops;
+} request;
+
+static void parse(cli_args *a, request *q)
+{
+    *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .n_max = 256 } };
+    int id;
+    while ((id = cli_next(a)) != CLI_END) {
+        if (cli_sampling_option(&q->sampling, a, id))
+            continue;
+        switch (id) {
+        case 'p': q->prompt = a->value; break;
+        case 'f': q->file = a->value; break;
+        case 'n': q->gen.n_max = cli_uint(a, 0, UINT32_MAX); break;
+        case O_IDS:
+            free(q->ids);
+            q->ids = cli_ids(a, &q->n_ids);
+            q->has_ids = 1;
+            break;
+        case O_STOP:
+            if (!*a->value)
+                cli_usage_error(a, "--stop: an empty string would stop at once");
+            cli_append(&q->stops, &q->gen.n_stops, a->value);
+            break;
+        case O_IGNORE_EOS: q->gen.ignore_eos = 1; break;
+        case O_LOGPROBS:
+            q->gen.want_logprobs = 1;
+            q->gen.n_logprobs = cli_uint(a, 0, 20);
+            break;
+        case O_CTX:    q->max_context = cli_size(a); break;
+        case O_NO_BOS: q->no_bos = 1; break;
+        case O_PLAIN:  q->plain = 1; break;
+        case O_CHAT:   q->chat = 1; break;
+        case O_STATS:  q->stats = 1; break;
+        }
+    }
+    q->gen.stops = q->stops;
+    cli_operand(a, 0, "MODEL");
+    int dash = a->n_operands > 1 && !strcmp(a->operands[1], "-");
+    cli_no_more_operands(a, dash ? 2 : 1);
+    int n_prompts = !!q->prompt + !!q->file + q->has_ids + dash;
+    if (n_prompts == 0)
+        cli_usage_error(a, "a prompt is missing: give -p TEXT, -f FILE, --ids LIST or -");
+    if (n_prompts > 1)
+        cli_usage_error(a, "more than one prompt: give one of -p, -f, --ids and -");
+    if (dash)
+        q->file = "-";
+    if (q->gen.want_logprobs && !a->json)
+        cli_usage_error(a, "--logprobs needs --json");
+    if (q->has_ids && q->chat)
+        cli_usage_error(a, "--chat formats text, not --ids");
+}
+
+/* Text (from -p, a file or stdin) to ids, as a user turn if asked. */
+static int prompt_ids(request *q, const mote_model *model, const mote_model_info *info, const char *path, mote_err *err)
+{
+    if (q->has_ids)
+        return q->n_ids ? MOTE_OK : mote__fail(err, MOTE_EINVAL, "--ids: the prompt has no tokens");
+    if (!info->has_tokenizer)
+        return mote__fail(err, MOTE_EINVAL, "%s: there is no tokenizer.json; give the prompt with --ids", path);
+    char *text = NULL, *formatted = NULL;
+    size_t n = 0;
+    int rc = MOTE_OK;
+    if (q->file)
+        rc = cli_read_file(q->file, &text, &n, err);
+    const char *use = q->file ? text : q->prompt;
+    if (!q->file)
+        n = strlen(q->prompt);
+    int flags = (q->no_bos ? 0 : MOTE_ENCODE_BOS) | (q->plain ? MOTE_ENCODE_PLAIN : 0);
+    if (!rc && q->chat) {
+        json_t *content = json_stringn(use, n);
+        json_t *messages = content ? json_pack("[{s:s, s:o}]", "role", "user", "content", content) : NULL;
+        char *dump = messages ? json_dumps(messages, 0) : NULL;
+        json_decref(messages);
+        if (dump)
+            rc = mote_chat_format(&formatted, dump, NULL, err);
+        else
+            rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message", q->file ? q->file : "--prompt");
+        free(dump);
+        use = formatted;
+        n = formatted ? strlen(formatted) : 0;
+        flags = 0;      /* the format writes the special tokens out, BOS included */
+    }
+    if (!rc)
+        rc = mote_encode(model, use, n, flags, &q->ids, &q->n_ids, err);
+    if (!rc && !q->n_ids)
+        rc = mote__fail(err, MOTE_EINVAL, "the prompt has no tokens");
+    mote_free(formatted);
+    free(text);
+    return rc;
+}
+
+/* Where the text goes: stdout at once, or a buffer for the JSON. */
+typedef struct sink { FILE *f; char last; int status; } sink;
+static int on_text(void *ctx, const char *text)
+{
+    sink *s = ctx;
+    fputs(text, s->f);
+    s->last = text[strlen(text) - 1];
+    if (s->f == stdout)
+        s->status = cli_flush();
+    return s->status;
+}
+
+static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info, const mote_session *session,
+                           const cli_gen_result *r, const char *text, double prefill_s, const mote_memory *m, size_t scratch_peak)
+{
+    json_t *tokens = json_array();
+    for (size_t i = 0; i < r->n_ids; i++)
+        json_array_append_new(tokens, json_integer(r->ids[i]));
+    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? json_string(text) : json_null(), "tokens",
+                          tokens, "prompt_tokens", (json_int_t)q->n_ids, "generated_tokens", (json_int_t)r->n_ids,
+                          "finish_reason", cli_finish_names[r->finish]);
+    if (!o)
+        return NULL;
+    json_object_set_new(o, "prefill_tokens_per_s", cli_json_real((double)q->n_ids / prefill_s));
+    json_object_set_new(o, "decode_tokens_per_s", r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
+    json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
+    json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
+    json_object_set_new(o, "kv", json_string(a->kv ? a->kv : "main=fp4,index=mxfp4,window=fp8"));
+    json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
+    json_object_set_new(o, "kv_window_bytes_per_sequence", json_integer((json_int_t)mote_session_window_bytes(session)));
+    json_object_set_new(o, "threads", json_integer(info->n_threads));
+    json_object_set_new(o, "cpu", json_string(info->cpu));
+    json_object_set_new(o, "seed", json_integer((json_int_t)q->gen.sample.seed));
+    json_object_set_new(o, "memory", cli_memory_json(m, scratch_peak));
+    if (r->logprobs)
+        json_object_set(o, "logprobs", r->logprobs);
+    return o;
+}
+
+static void print_stats(const request *q, const cli_args *a, const mote_session *session, const cli_gen_result *r,
+                        double prefill_s, const mote_memory *m, size_t scratch_peak)
+{
+    fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids), (double)q->n_ids / prefill_s,
+            cli_prefill_names[a->prefill]);
+    fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
+            r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
+            (unsigned long long)q->gen.sample.seed);
+    cli_print_cache(stderr, session, a->kv);
+    cli_print_memory(stderr, m, scratch_peak);
+}
+
+int cli_run(int argc, char **argv)
+{
+    cli_args a;
+    cli_args_init(&a, &usage, argc, argv);
+    request q;
+    parse(&a, &q);
+    const char *path = a.operands[0];
+
+    mote_err err = { 0 };
+    mote_model *model = NULL;
+    mote_model_info info;
+    mote_session *session = NULL;
+    cli_gen_result r = { 0 };
+    char *text = NULL;
+    size_t text_size = 0, scratch_peak = 0;
+    double prefill_s = 0;
+    sink out = { 0 };
+    int status = CLI_FAILED;
+    int rc = cli_model_open(&model, &info, path, &a, &err);
+    if (!rc && q.max_context > info.max_context)
+        rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(q.max_context),
+                        cli_count(info.max_context));
+    if (!rc)
+        rc = prompt_ids(&q, model, &info, path, &err);
+    if (!rc)
+        rc = cli_session_create(&session, model, &a, q.max_context, &status, &err);
+    if (!rc)
+        rc = cli_feed(model, session, q.ids, q.n_ids, MOTE_LOGITS_LAST, "reading the prompt", &prefill_s, &scratch_peak, &err);
+    if (!rc) {
+        out.f = a.json ? open_memstream(&text, &text_size) : stdout;
+        q.gen.sample = cli_sampling_finish(&q.sampling, &info);
+        q.gen.on_text = on_text;
+        q.gen.ctx = &out;
+        rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err) : mote__fail(&err, MOTE_ENOMEM, "out of memory");
+    }
+    if (out.f && a.json)
+        fclose(out.f);
+    else if (out.f && out.last && out.last != '\n' && !out.status)
+        putchar('\n');                       /* whatever happened, the text ends with a line end */
+    if (!a.json && !out.status)
+        out.status = cli_flush();
+    if (rc) {
+        int reported = cli_report(&err);
+        status = status == CLI_USAGE ? status : reported;
+        goto done;
+    }
+    mote_memory m;
+    mote_model_get_memory(model, &m);
+    status = r.finish == CLI_FINISH_INTERRUPTED ? CLI_INTERRUPTED : out.status;
+    if (a.json && status == CLI_INTERRUPTED)
+        cli_say("mote: interrupted");
+    else if (a.json)
+        status = cli_print_json(result_json(&q, &a, &info, session, &r, text ? text : "", prefill_s, &m, scratch_peak),
+                                JSON_INDENT(2));
+    if (r.finish == CLI_FINISH_CONTEXT && !out.status)
+        cli_say("mote: note: the text ends here because the context of %s tokens is full",
+                cli_count(q.max_context ? q.max_context : info.max_context));
+    if (q.stats && !out.status)
+        print_stats(&q, &a, session, &r, prefill_s, &m, scratch_peak);
+done:
+    cli_gen_result_deinit(&r);
+    mote_session_destroy(session);
+    mote_model_close(model);
+    free(text);
+    if (q.has_ids)
+        free(q.ids);
+    else
+        mote_free(q.ids);
+    free(q.stops);
+    return status;
+}

@@ -1,0 +1,222 @@
+/* mote_doctor_json: the machine as mote sees it. Everything is read, nothing is changed; what cannot be found out is null.
+ * Linux only, like base/: /proc, /sys and a few system calls. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <jansson.h>
+#include <pcre2.h>
+#include <utf8proc.h>
+
+#include "base/cpu.h"
+#include "base/err.h"
+#include "kern/kern.h"
+
+/* A value that could not be made (text that is not UTF-8) becomes null. */
+static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
+
+/* A small text file of the system, 0-terminated, malloc'd; NULL if it cannot be read. */
+static char *slurp(const char *path)
+{
+    enum { MAX = 1 << 20 };
+    FILE *f = fopen(path, "re");
+    char *text = f ? malloc(MAX + 1) : NULL;
+    if (text) {
+        size_t n = fread(text, 1, MAX, f);
+        text[n] = 0;
+    }
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* The value of the first line "key ... : value" as a JSON string, or null. */
+static json_t *line_value(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, key, n) || !strchr(" \t:", line[n]))
+            continue;
+        const char *colon = strchr(line, ':');
+        if (!colon)
+            break;
+        const char *value = colon + 1 + strspn(colon + 1, " \t");
+        json_t *s = json_stringn(value, strcspn(value, "\n"));
+        return s ? s : json_null();
+    }
+    return json_null();
+}
+
+/* ---- processor ------------------------------------------------------------------------------------------------ */
+
+/* Names as this page shows them, and as /proc/cpuinfo does. */
+static const struct { const char *name, *flag; } sets[] = {
+    { "avx2", "avx2" }, { "fma", "fma" }, { "f16c", "f16c" }, { "avx512f", "avx512f" }, { "avx512bw", "avx512bw" },
+    { "avx512vl", "avx512vl" }, { "avx512dq", "avx512dq" }, { "avx512vbmi", "avx512vbmi" }, { "avx512vnni", "avx512_vnni" },
+    { "avx512bf16", "avx512_bf16" }, { "avx_vnni", "avx_vnni" }, { "amx_tile", "amx_tile" }, { "amx_int8", "amx_int8" },
+    { "amx_bf16", "amx_bf16" },
+};
+
+static int has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = words; at && (at = strstr(at, word)) != NULL; at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return 1;
+    return 0;
+}
+
+static size_t affinity_cores(void)
+{
+    for (int max = 1024; max <= 1 << 20; max *= 4) {
+        cpu_set_t *set = CPU_ALLOC((size_t)max);
+        size_t size = CPU_ALLOC_SIZE((size_t)max), n = 0;
+        int failed = !set || sched_getaffinity(0, size, set);
+        if (!failed)
+            n = (size_t)CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (!failed || errno != EINVAL)
+            return n;
+    }
+    return 0;
+}
+
+static json_t *cpu_json(void)
+{
+    json_t *o = json_object(), *flags = json_object();
+    char *info = slurp("/proc/cpuinfo");
+    json_t *words = line_value(info, "flags");
+    put(o, "model", line_value(info, "model name"));
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        put(flags, sets[i].name, json_is_string(words) ? json_boolean(has_word(json_string_value(words), sets[i].flag)) : json_null());
+    json_decref(words);
+    free(info);
+    put(o, "instruction_sets", flags);
+    put(o, "cores_online", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+    put(o, "cores_allowed", json_integer((json_int_t)affinity_cores()));
+    return o;
+}
+
+static json_t *environment(const char *name)
+{
+    const char *value = getenv(name);
+    json_t *s = value ? json_string(value) : NULL;           /* NULL too where it is not UTF-8 */
+    return s ? s : json_null();
+}
+
+static json_t *kernels_json(void)
+{
+    json_t *o = json_object();
+    mote_err err = { 0 };
+    int rc = mote__kern_init(&err);
+    put(o, "level", json_string(mote__kern()->name));
+    put(o, "best_of_cpu", json_string(mote__cpu_level_name[mote__cpu_detect()]));
+    put(o, "MOTE_CPU_MASK", environment("MOTE_CPU_MASK"));
+    put(o, "MOTE_THREADS", environment("MOTE_THREADS"));
+    json_t *why = rc ? json_string(err.message) : NULL;
+    put(o, "error", why ? why : json_null());
+    return o;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------- */
+
+/* "MemTotal:  123 kB" -> bytes */
+static json_t *meminfo(const char *text, const char *key)
+{
+    json_t *value = line_value(text, key);
+    json_t *bytes = json_is_string(value) ? json_integer(strtoll(json_string_value(value), NULL, 10) * 1024) : json_null();
+    json_decref(value);
+    return bytes;
+}
+
+static json_t *memory_json(void)
+{
+    json_t *o = json_object();
+    char *info = slurp("/proc/meminfo"), *limit = slurp("/sys/fs/cgroup/memory.max");
+    char *thp = slurp("/sys/kernel/mm/transparent_hugepage/enabled");
+    put(o, "total_bytes", meminfo(info, "MemTotal"));
+    put(o, "available_bytes", meminfo(info, "MemAvailable"));
+    /* of the control group, where there is one */
+    put(o, "limit_bytes", limit && limit[0] >= '0' && limit[0] <= '9' ? json_integer(strtoll(limit, NULL, 10)) : json_null());
+    put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
+    const char *open = thp ? strchr(thp, '[') : NULL;         /* "always [madvise] never" */
+    put(o, "transparent_huge_pages", open && strchr(open, ']') ? json_stringn(open + 1, strcspn(open + 1, "]")) : json_null());
+    free(info);
+    free(limit);
+    free(thp);
+    return o;
+}
+
+/* ---- system and libraries ------------------------------------------------------------------------------------- */
+
+/* Asks for the smallest ring and gives it back. Sandboxes often refuse the call, so only trying tells. */
+static json_t *io_uring_json(void)
+{
+    json_t *o = json_object();
+#ifdef SYS_io_uring_setup
+    unsigned char params[256] = { 0 };                        /* struct io_uring_params has 120 bytes */
+    long fd = syscall(SYS_io_uring_setup, 1u, params);
+    int failure = fd < 0 ? errno : 0;
+    if (fd >= 0)
+        close((int)fd);
+#else
+    int failure = ENOSYS;
+#endif
+    put(o, "available", json_boolean(!failure));
+    put(o, "errno", failure ? json_integer(failure) : json_null());
+    put(o, "reason", failure ? json_string(strerror(failure)) : json_null());
+    return o;
+}
+
+static json_t *system_json(void)
+{
+    json_t *o = json_object();
+    struct utsname u;
+    int known = !uname(&u);
+    put(o, "kernel", known ? json_string(u.release) : json_null());
+    put(o, "machine", known ? json_string(u.machine) : json_null());
+    put(o, "libc", json_sprintf("glibc %s", gnu_get_libc_version()));
+#if defined(__clang__)
+    put(o, "compiler", json_string("clang " __clang_version__));
+#else
+    put(o, "compiler", json_string("gcc " __VERSION__));
+#endif
+    put(o, "io_uring", io_uring_json());
+    return o;
+}
+
+static json_t *libraries_json(void)
+{
+    json_t *o = json_object();
+    char pcre2[64] = "";
+    uint32_t jit = 0;
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    pcre2_config(PCRE2_CONFIG_JIT, &jit);
+    put(o, "jansson", json_string(jansson_version_str()));
+    put(o, "pcre2", json_string(pcre2));
+    put(o, "pcre2_jit", json_boolean(jit != 0));
+    put(o, "utf8proc", json_string(utf8proc_version()));
+    put(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));
+    return o;
+}
+
+int mote_doctor_json(char **json, mote_err *err)
+{
+    json_t *o = json_object();
+    put(o, "mote", json_string(MOTE_VERSION));
+    put(o, "cpu", cpu_json());
+    put(o, "kernels", kernels_json());
+    put(o, "memory", memory_json());
+    put(o, "system", system_json());
+    put(o, "libraries", libraries_json());
+    *json = json_dumps(o, JSON_INDENT(2));
+    json_decref(o);
+    return *json ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "doctor: out of memory");
+}

@@ -1,0 +1,49 @@
+/* The opaque handles of the public API, as the engine sees them. */
+#ifndef MOTE_ENGINE_MODEL_H
+#define MOTE_ENGINE_MODEL_H
+
+#include "file/tokenizer.h"
+#include "model/pass.h"
+
+struct mote_model {
+    mote__meter meter;
+    mote__net net;
+    mote__pass pass;                       /* reused by every step */
+    mote__generation generation;
+    mote__tokenizer *tokenizer;            /* may be NULL */
+    struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
+    size_t chunk_rows;                     /* rows of one pass */
+    int net_open, n_sessions;
+    char path[4096];
+};
+
+/* State between steps. Global KV covers ids[0, n_kv); windows are live (they belong to position n_kv == n_ids) or must be
+ * rebuilt by a replay in the next step, which then also runs ids[n_kv, n_ids). */
+struct mote_session {
+    mote_model *model;                     /* borrowed */
+    mote__seq seq;
+    mote__buf ids;                         /* int32_t tokens */
+    size_t n_ids, n_kv, max_context;
+    int live;
+    mote_prefill prefill;
+    mote_replay replay;
+    struct mark { size_t n; mote__kv_state state; } marks[4];       /* ascending n; the oldest gives way */
+    size_t n_marks;
+    mote__buf logits;
+    size_t n_logits, first_logits;         /* rows, position of the first */
+};
+
+mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);      /* NULL: no memory */
+
+/* What a step does with one session: positions, and how the halves are cut. docs/architecture.md, "Prefill". */
+typedef struct mote__schedule {
+    uint64_t begin, end;                   /* rows of the encoder half: [begin, end)                               */
+    uint64_t publish_from;                 /* = n_kv: rows before it rebuild windows only                          */
+    uint64_t encoder_apex;                 /* first position whose encoder output is needed                        */
+    uint64_t decoder_begin;                /* first row of the decoder half                                        */
+    uint64_t decoder_apex;                 /* first position whose final output is wanted (cone), 0: all rows      */
+    int fresh_encoder, fresh_decoder;      /* windows start anew                                                   */
+} mote__schedule;
+mote__schedule mote__schedule_make(const mote_session *s, size_t n_new);
+
+#endif

@@ -1,0 +1,407 @@
+/* config.json, reading: names, types and ranges of single fields, in both forms, as tables. What fields say about each
+ * other is config_rules.c's; names, defaults and ranges are listed for people in docs/config.md.
+ *
+ * Forms: published (fields under `text_config`, or the same names at the top), and the flat one of the reference
+ * inference, recognised by `dim` where the published form has `hidden_size`. Keys this reader does not use are ignored. */
+#include "file/config.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "file/json.h"
+
+enum { CONFIG_MAX = 16 << 20 };
+
+typedef enum kind { SIZE, I32, U64, F32, F64, FLAG } kind;
+
+/* One number. Integers must be JSON integers; reals may be written as integers. All bounds are inclusive and exact in a
+ * double. `missing` stands in for an absent optional field. */
+typedef struct field {
+    const char *published, *flat;
+    kind kind;
+    size_t offset;
+    double min, max;
+    int optional;
+    double missing;
+} field;
+
+#define AT(member) offsetof(mote__config, member)
+static const field fields[] = {
+    { "vocab_size", "vocab_size", SIZE, AT(vocab_size), 1, 1 << 24, 0, 0 },
+    { "hidden_size", "dim", SIZE, AT(hidden_size), 32, 1 << 20, 0, 0 },
+    { "num_hidden_layers", "n_layers", SIZE, AT(n_layers), 1, MOTE_MAX_LAYERS, 0, 0 },
+    { "num_attention_heads", "n_heads", SIZE, AT(n_heads), 1, 1024, 0, 0 },
+    { "head_dim", "head_dim", SIZE, AT(head_dim), 32, 4096, 0, 0 },
+    { "qk_rope_head_dim", "rope_head_dim", SIZE, AT(rope_dim), 2, 4096, 0, 0 },
+    { "q_lora_rank", "q_lora_rank", SIZE, AT(q_lora_rank), 32, 1 << 20, 0, 0 },
+    { "o_lora_rank", "o_lora_rank", SIZE, AT(o_lora_rank), 32, 1 << 20, 0, 0 },
+    { "o_groups", "o_groups", SIZE, AT(o_groups), 1, 1024, 0, 0 },
+    { "moe_intermediate_size", "moe_inter_dim", SIZE, AT(moe_intermediate_size), 32, 1 << 20, 0, 0 },
+    { "n_routed_experts", "n_routed_experts", SIZE, AT(n_routed_experts), 1, 4096, 0, 0 },
+    { "num_experts_per_tok", "n_activated_experts", SIZE, AT(n_experts_per_token), 1, 256, 0, 0 },
+    { "norm_topk_prob", "norm_topk_prob", FLAG, AT(norm_topk_prob), 0, 1, 1, 1 },
+    { "routed_scaling_factor", "route_scale", F32, AT(routed_scaling_factor), 1e-6, 1e6, 1, 1 },
+    { "swiglu_limit", "swiglu_limit", F32, AT(swiglu_limit), 0, 1e6, 1, 0 },
+    { "sliding_window", "window_size", SIZE, AT(window), 1, 65536, 0, 0 },
+    { "rms_norm_eps", "norm_eps", F32, AT(rms_norm_eps), 1e-37, 1, 0, 0 },
+    { "rope_theta", "rope_theta", F64, AT(rope_theta), 1.001, 1e12, 0, 0 },
+    { "compress_rope_theta", "compress_rope_theta", F64, AT(compress_rope_theta), 1.001, 1e12, 0, 0 },
+    { "max_position_embeddings", "max_seq_len", SIZE, AT(max_context), 1, 1 << 30, 1, 0 },
+    { "index_n_heads", "index_n_heads", SIZE, AT(index_n_heads), 1, 1024, 0, 0 },
+    { "index_head_dim", "index_head_dim", SIZE, AT(index_head_dim), 32, 4096, 0, 0 },
+    { "index_topk", "index_topk", SIZE, AT(index_topk), 1, 1 << 20, 0, 0 },
+    { "candidate_source_layer_id", "candidate_source_layer", I32, AT(candidate_source), -1, MOTE_MAX_LAYERS - 1, 1, -1 },
+    { "candidate_topk_blocks", "candidate_topk_blocks", SIZE, AT(candidate_topk_blocks), 0, 1 << 20, 1, 0 },
+    { "candidate_block_size", "candidate_block_size", SIZE, AT(candidate_block_size), 0, 1 << 20, 1, 0 },
+    { "hc_mult", "hc_mult", SIZE, AT(hc_mult), 1, MOTE_MAX_HC, 0, 0 },
+    { "hc_sinkhorn_iters", "hc_sinkhorn_iters", SIZE, AT(hc_sinkhorn_iters), 1, 1000, 0, 0 },
+    { "hc_eps", "hc_eps", F32, AT(hc_eps), 1e-37, 1, 0, 0 },
+    { "engram_max_ngram_size", "engram_max_ngram_size", SIZE, AT(engram_max_ngram), 0, 8, 1, 0 },
+    { "engram_vocab_size", "engram_vocab_size", U64, AT(engram_vocab), 0, 1099511627776.0, 1, 0 },
+    { "engram_n_heads", "engram_n_heads", SIZE, AT(engram_heads), 0, 32, 1, 0 },
+    { "engram_head_dim", "engram_head_dim", SIZE, AT(engram_head_dim), 0, 4096, 1, 0 },
+    { "engram_pad_token_id", "engram_pad_id", I32, AT(engram_pad_token), 0, (1 << 24) - 1, 1, 2 },
+    { "engram_compressed_vocab_size", "engram_compressed_vocab_size", SIZE, AT(engram_compressed_vocab), 0, 1 << 24, 1, 0 },
+    { "num_nextn_predict_layers", "n_mtp_layers", SIZE, AT(n_mtp_layers), 0, 64, 1, 0 },
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+/* One list of non-negative integers. `extra_ok`: more elements than `room` may follow and are only type-checked (the
+ * ratios of draft layers). */
+typedef struct list {
+    const char *published, *flat;
+    kind kind;                     /* SIZE, U64, or I32 for unsigned */
+    size_t offset, count_offset, room;
+    double max;
+    int optional, extra_ok;
+} list;
+#define NO_COUNT ((size_t)-1)
+static const list lists[] = {
+    { "compress_ratios", "compress_ratios", I32, AT(compress_ratios), NO_COUNT, MOTE_MAX_LAYERS, 65536, 0, 1 },
+    { "kv_source_layer_ids", "kv_source_layers", SIZE, AT(kv_sources), AT(n_kv_sources), MOTE_MAX_SOURCES,
+      MOTE_MAX_LAYERS - 1, 0, 0 },
+    { "index_source_layer_ids", "index_source_layers", SIZE, AT(index_sources), AT(n_index_sources), MOTE_MAX_SOURCES,
+      MOTE_MAX_LAYERS - 1, 0, 0 },
+    { "engram_layer_ids", "engram_layer_ids", SIZE, AT(engram_layers), AT(n_engram_layers), MOTE_MAX_ENGRAM,
+      MOTE_MAX_LAYERS - 1, 1, 0 },
+    { "engram_num_embeddings", "engram_num_embeddings", U64, AT(engram_rows), NO_COUNT, MOTE_MAX_ENGRAM,
+      1099511627776.0, 1, 0 },
+};
+enum { N_LISTS = sizeof lists / sizeof *lists };
+
+static const struct { const char *name; mote__score_func func; } score_funcs[] = {
+    { "sqrtsoftplus", MOTE_SCORE_SQRTSOFTPLUS }, { "sigmoid", MOTE_SCORE_SIGMOID }, { "softmax", MOTE_SCORE_SOFTMAX },
+};
+
+/* YaRN: under rope_scaling in the published form, plain fields in the flat one. */
+static const field yarn_fields[] = {
+    { "factor", "rope_factor", F64, AT(rope_factor), 1, 1e6, 0, 0 },
+    { "beta_fast", "beta_fast", F64, AT(rope_beta_fast), 1e-3, 1e6, 0, 0 },
+    { "beta_slow", "beta_slow", F64, AT(rope_beta_slow), 1e-3, 1e6, 0, 0 },
+    { "original_max_position_embeddings", "original_seq_len", SIZE, AT(rope_original), 0, 1 << 30, 0, 0 },
+};
+
+const char *mote__config_key(const char *published, int flat)
+{
+    for (size_t i = 0; flat && i < N_FIELDS; i++)
+        if (!strcmp(fields[i].published, published))
+            return fields[i].flat;
+    for (size_t i = 0; flat && i < N_LISTS; i++)
+        if (!strcmp(lists[i].published, published))
+            return lists[i].flat;
+    return published;
+}
+
+typedef struct reader {
+    mote__config *config;
+    const json_t *root, *text;     /* the whole file; the object that holds the text model's fields */
+    int flat;
+    const char *what;
+    mote_err *err;
+} reader;
+
+static int out_of_range(const reader *r, const char *key, double v, double min, double max)
+{
+    return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %.17g, outside %.17g to %.17g", r->what, key, v, min, max);
+}
+
+static void store(void *at, kind k, double v, json_int_t i)
+{
+    switch (k) {
+    case SIZE: *(size_t *)at = (size_t)i; break;
+    case U64: *(uint64_t *)at = (uint64_t)i; break;
+    case I32: case FLAG: *(int32_t *)at = (int32_t)i; break;
+    case F32: *(float *)at = (float)v; break;
+    case F64: *(double *)at = v; break;
+    }
+}
+
+static int read_field(const reader *r, const field *f, const json_t *object)
+{
+    const char *key = r->flat ? f->flat : f->published;
+    int real = f->kind == F32 || f->kind == F64;
+    json_type type = real ? JSON_REAL : f->kind == FLAG ? JSON_TRUE : JSON_INTEGER;
+    json_t *value;
+    int rc = f->optional ? mote__json_get(&value, object, key, type, r->what, r->err)
+                         : mote__json_need(&value, object, key, type, r->what, r->err);
+    if (rc)
+        return rc;
+    json_int_t i = value ? json_integer_value(value) : (json_int_t)f->missing;
+    double v = f->missing;
+    if (value && f->kind == FLAG)
+        v = (double)(i = json_is_true(value));
+    else if (value)
+        v = json_number_value(value);
+    /* double(i) rounds for huge i, but never across the bounds, which are small and exact */
+    if (value && !(v >= f->min && v <= f->max))
+        return out_of_range(r, key, v, f->min, f->max);
+    store((char *)r->config + f->offset, f->kind, v, i);
+    return MOTE_OK;
+}
+
+static int read_list(const reader *r, const list *l, size_t *n)
+{
+    const char *key = r->flat ? l->flat : l->published;
+    json_t *value;
+    int rc = l->optional ? mote__json_get(&value, r->text, key, JSON_ARRAY, r->what, r->err)
+                         : mote__json_need(&value, r->text, key, JSON_ARRAY, r->what, r->err);
+    if (rc)
+        return rc;
+    *n = value ? json_array_size(value) : 0;
+    if (*n > l->room && !l->extra_ok)
+        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' has %zu elements, at most %zu are supported", r->what, key, *n,
+                          l->room);
+    static const size_t widths[] = { [SIZE] = sizeof(size_t), [U64] = sizeof(uint64_t), [I32] = sizeof(unsigned) };
+    for (size_t k = 0; k < *n; k++) {
+        const json_t *e = json_array_get(value, k);
+        char name[80];
+        snprintf(name, sizeof name, "%s[%zu]", key, k);
+        if (!json_is_integer(e))
+            return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %s, expected an integer", r->what, name, mote__json_kind(e));
+        double v = (double)json_integer_value(e);
+        if (!(v >= 0 && v <= l->max))
+            return out_of_range(r, name, v, 0, l->max);
+        if (k < l->room)
+            store((char *)r->config + l->offset + k * widths[l->kind], l->kind, v, json_integer_value(e));
+    }
+    if (l->count_offset != NO_COUNT)
+        *(size_t *)((char *)r->config + l->count_offset) = *n;
+    return MOTE_OK;
+}
+
+/* A string field with the one value this version runs; absent means that value. */
+static int expect_string(const reader *r, const json_t *object, const char *key, const char *expected)
+{
+    json_t *value;
+    int rc = mote__json_get(&value, object, key, JSON_STRING, r->what, r->err);
+    if (!rc && value && strcmp(json_string_value(value), expected))
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is '%.60s', this version runs '%s'", r->what, key,
+                        json_string_value(value), expected);
+    return rc;
+}
+
+static int expect_integer(const reader *r, const char *key, json_int_t expected)
+{
+    json_t *value;
+    int rc = mote__json_get(&value, r->text, key, JSON_INTEGER, r->what, r->err);
+    if (!rc && value && json_integer_value(value) != expected)
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is %lld, this version runs %lld", r->what, key,
+                        (long long)json_integer_value(value), (long long)expected);
+    return rc;
+}
+
+static int expect_false(const reader *r, const char *key)
+{
+    json_t *value;
+    int rc = mote__json_get(&value, r->text, key, JSON_TRUE, r->what, r->err);
+    if (!rc && json_is_true(value))
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is true, this version runs false", r->what, key);
+    return rc;
+}
+
+static int read_model_type(const reader *r)
+{
+    json_t *value;
+    int rc = mote__json_get(&value, r->root, "model_type", JSON_STRING, r->what, r->err);
+    if (!rc && !value)
+        rc = mote__json_get(&value, r->text, "model_type", JSON_STRING, r->what, r->err);
+    if (rc)
+        return rc;
+    if (!value && !r->flat)
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'model_type' is missing", r->what);
+    /* The flat form may say nothing; its other keys then tell by being there. */
+    const char *type = value ? json_string_value(value) : "deepseek_v41";
+    if (strcmp(type, "deepseek_v41") && strcmp(type, "deepseek_v41_text"))
+        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'model_type' is '%.60s', this version runs 'deepseek_v41'", r->what,
+                          type);
+    return MOTE_OK;
+}
+
+/* What is true of a checkpoint's weights as a whole; the dtype in the file decides tensor by tensor. */
+static int read_quantization(const reader *r)
+{
+    json_t *q, *block;
+    int rc = mote__json_get(&q, r->root, "quantization_config", JSON_OBJECT, r->what, r->err);
+    if (rc || !q)
+        return rc;
+    rc = expect_string(r, q, "quant_method", "fp8");
+    if (!rc)
+        rc = expect_string(r, q, "scale_fmt", "ue8m0");
+    if (!rc)
+        rc = mote__json_get(&block, q, "weight_block_size", JSON_ARRAY, r->what, r->err);
+    if (!rc && block && (json_array_size(block) != 2 || json_integer_value(json_array_get(block, 0)) != 32 ||
+                         json_integer_value(json_array_get(block, 1)) != 32))
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'weight_block_size' is not [32, 32]", r->what);
+    return rc;
+}
+
+static int read_scoring(const reader *r)
+{
+    const char *key = r->flat ? "score_func" : "scoring_func";
+    json_t *value;
+    int rc = mote__json_get(&value, r->text, key, JSON_STRING, r->what, r->err);
+    r->config->score_func = MOTE_SCORE_SQRTSOFTPLUS;
+    if (rc || !value)
+        return rc;
+    for (size_t i = 0; i < sizeof score_funcs / sizeof *score_funcs; i++)
+        if (!strcmp(score_funcs[i].name, json_string_value(value))) {
+            r->config->score_func = score_funcs[i].func;
+            return MOTE_OK;
+        }
+    return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is '%.60s', known are sqrtsoftplus, sigmoid, softmax", r->what, key,
+                      json_string_value(value));
+}
+
+static int read_yarn(const reader *r)
+{
+    json_t *object = (json_t *)r->text;
+    int rc = r->flat ? MOTE_OK : mote__json_get(&object, r->text, "rope_scaling", JSON_OBJECT, r->what, r->err);
+    if (rc || !object)
+        return rc;                           /* no scaling: rope_original stays 0 */
+    if (r->flat) {
+        json_t *original;                    /* absent or 0: no scaling */
+        rc = mote__json_get(&original, object, "original_seq_len", JSON_INTEGER, r->what, r->err);
+        if (rc || json_integer_value(original) == 0)
+            return rc;
+    } else {
+        rc = expect_string(r, object, json_object_get(object, "rope_type") ? "rope_type" : "type", "yarn");
+    }
+    for (size_t i = 0; !rc && i < sizeof yarn_fields / sizeof *yarn_fields; i++)
+        rc = read_field(r, &yarn_fields[i], object);
+    if (!rc && r->config->rope_beta_fast < r->config->rope_beta_slow)
+        rc = mote__fail(r->err, MOTE_EFORMAT, "%s: 'beta_fast' is smaller than 'beta_slow'", r->what);
+    return rc;
+}
+
+/* Token ids stand at the top in the published form. A list gives its first element. */
+static int read_token(const reader *r, const char *key, int32_t *id)
+{
+    const json_t *value = json_object_get(r->root, key);
+    if (!value || json_is_null(value))
+        value = json_object_get(r->text, key);
+    if (json_is_array(value) && json_array_size(value))
+        value = json_array_get(value, 0);
+    *id = -1;
+    if (!value || json_is_null(value))
+        return MOTE_OK;
+    if (!json_is_integer(value))
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %s, expected an integer", r->what, key, mote__json_kind(value));
+    double v = (double)json_integer_value(value);
+    if (!(v >= 0 && v < (double)r->config->vocab_size))
+        return out_of_range(r, key, v, 0, (double)r->config->vocab_size - 1);
+    *id = (int32_t)json_integer_value(value);
+    return MOTE_OK;
+}
+
+static int read_lists(const reader *r)
+{
+    size_t n[N_LISTS] = { 0 };
+    const mote__config *c = r->config;
+    for (size_t i = 0; i < N_LISTS; i++) {
+        int rc = read_list(r, &lists[i], &n[i]);
+        if (rc)
+            return rc;
+    }
+    if (n[0] < c->n_layers)
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'compress_ratios' has %zu elements for %zu layers", r->what, n[0],
+                          c->n_layers);
+    memset(r->config->compress_ratios + c->n_layers, 0, (MOTE_MAX_LAYERS - c->n_layers) * sizeof *c->compress_ratios);
+    if (n[3] != n[4])
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'engram_num_embeddings' has %zu elements for %zu in 'engram_layer_ids'",
+                          r->what, n[4], n[3]);
+    return MOTE_OK;
+}
+
+static int read_all(reader *r)
+{
+    if (!json_is_object(r->root))
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: not a JSON object", r->what);
+    json_t *text;
+    int rc = mote__json_get(&text, r->root, "text_config", JSON_OBJECT, r->what, r->err);
+    if (rc)
+        return rc;
+    r->text = text ? text : r->root;
+    r->flat = !text && json_object_get(r->root, "dim") && !json_object_get(r->root, "hidden_size");
+    rc = read_model_type(r);
+    for (size_t i = 0; !rc && i < N_FIELDS; i++)
+        rc = read_field(r, &fields[i], r->text);
+    if (!rc)
+        rc = read_lists(r);
+    if (!rc)
+        rc = read_yarn(r);
+    if (!rc)
+        rc = read_scoring(r);
+    if (!rc)
+        rc = read_quantization(r);
+    if (!rc)
+        rc = expect_string(r, r->text, "topk_method", "noaux_tc");
+    if (!rc)
+        rc = expect_string(r, r->text, "hidden_act", "silu");
+    if (!rc)
+        rc = expect_integer(r, "n_shared_experts", 1);
+    if (!rc)
+        rc = expect_integer(r, "num_key_value_heads", 1);
+    if (!rc)
+        rc = expect_false(r, "attention_bias");
+    if (!rc)
+        rc = expect_false(r, "tie_word_embeddings");
+    if (!rc)
+        rc = read_token(r, "bos_token_id", &r->config->bos);
+    if (!rc)
+        rc = read_token(r, "eos_token_id", &r->config->eos);
+    if (!rc)
+        rc = read_token(r, "image_token_id", &r->config->image_token);
+    return rc ? rc : mote__config_rules(r->config, r->flat, r->what, r->err);
+}
+
+static int read_root(mote__config *config, const json_t *root, const char *what, mote_err *err)
+{
+    memset(config, 0, sizeof *config);
+    reader r = { .config = config, .root = root, .what = what, .err = err };
+    return read_all(&r);
+}
+
+int mote__config_load(mote__config *config, const char *path, mote_err *err)
+{
+    json_t *root;
+    int rc = mote__json_load(&root, path, CONFIG_MAX, err);
+    if (rc)
+        return rc;
+    rc = read_root(config, root, path, err);
+    json_decref(root);
+    return rc;
+}
+
+int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what, mote_err *err)
+{
+    json_t *root;
+    if (n > CONFIG_MAX)
+        return mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %d allowed for this file", what, n, (int)CONFIG_MAX);
+    int rc = mote__json_parse(&root, text, n, what, err);
+    if (rc)
+        return rc;
+    rc = read_root(config, root, what, err);
+    json_decref(root);
+    return rc;
+}

@@ -1,0 +1,298 @@
+/* The table of tensor names and the two walks over it: from a name to its row, and from the configuration to all names. */
+#include "file/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Which layers have a row's tensor. */
+typedef enum where { ONCE, EACH, AT_KV, AT_KV_GROUPS, AT_INDEX, AT_ENGRAM } where;
+
+/* How it is stored as published. FP8, MXFP4 and TABLE rows give the stem: ".weight" and ".scale" follow. */
+typedef enum stored { NORM, PLAIN, F32, FP8, MXFP4, TABLE } stored;
+
+/* Sizes by name; NONE in the second place: one dimension. */
+typedef enum size {
+    NONE, VOCAB, HIDDEN, Q_LORA, HEADS, HEADS_DIM, HEAD_DIM, O_RANKS, O_IN, INDEX_HEADS, INDEX_HEADS_DIM, INDEX_DIM, HC_OUT, HC_IN,
+    HC, THREE, EXPERTS, INTER, ROWS, ROW_DIM, ENGRAM_OUT, ENGRAM_IN
+} size;
+
+/* '#' stands for the layer, '*' for the expert. */
+static const struct row {
+    const char *pattern;
+    mote__tclass cls;
+    where at;
+    stored as;
+    size dims[2];
+} rows[] = {
+    { "embed.weight", MOTE_TC_EMBED, ONCE, PLAIN, { VOCAB, HIDDEN } },
+    { "head.weight", MOTE_TC_HEAD, ONCE, PLAIN, { VOCAB, HIDDEN } },
+    { "norm.weight", MOTE_TC_NORM, ONCE, NORM, { HIDDEN, NONE } },
+    { "layers.#.attn_norm.weight", MOTE_TC_NORM, EACH, NORM, { HIDDEN, NONE } },
+    { "layers.#.ffn_norm.weight", MOTE_TC_NORM, EACH, NORM, { HIDDEN, NONE } },
+    { "layers.#.attn.wq_a", MOTE_TC_ATTENTION, EACH, FP8, { Q_LORA, HIDDEN } },
+    { "layers.#.attn.wq_b", MOTE_TC_ATTENTION, EACH, FP8, { HEADS_DIM, Q_LORA } },
+    { "layers.#.attn.wkv", MOTE_TC_ATTENTION, EACH, FP8, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.wo_a", MOTE_TC_ATTENTION, EACH, FP8, { O_RANKS, O_IN } },
+    { "layers.#.attn.wo_b", MOTE_TC_ATTENTION, EACH, FP8, { HIDDEN, O_RANKS } },
+    { "layers.#.attn.q_norm.weight", MOTE_TC_NORM, EACH, NORM, { Q_LORA, NONE } },
+    { "layers.#.attn.kv_norm.weight", MOTE_TC_NORM, EACH, NORM, { HEAD_DIM, NONE } },
+    { "layers.#.attn.attn_sink", MOTE_TC_ATTENTION, EACH, F32, { HEADS, NONE } },
+    { "layers.#.attn.compressor.wkv.weight", MOTE_TC_COMPRESSOR, AT_KV, PLAIN, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.compressor.wgate.weight", MOTE_TC_COMPRESSOR, AT_KV_GROUPS, PLAIN, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.compressor.norm.weight", MOTE_TC_NORM, AT_KV, NORM, { HEAD_DIM, NONE } },
+    { "layers.#.attn.indexer.wq_b", MOTE_TC_INDEXER, AT_INDEX, FP8, { INDEX_HEADS_DIM, Q_LORA } },
+    { "layers.#.attn.indexer.weights_proj.weight", MOTE_TC_INDEXER, AT_INDEX, PLAIN, { INDEX_HEADS, HIDDEN } },
+    { "layers.#.attn.indexer.wk.weight", MOTE_TC_INDEXER, AT_KV, PLAIN, { INDEX_DIM, HEAD_DIM } },
+    { "layers.#.attn.indexer.k_norm.weight", MOTE_TC_NORM, AT_KV, NORM, { INDEX_DIM, NONE } },
+    { "layers.#.hc_attn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
+    { "layers.#.hc_attn_base", MOTE_TC_HYPER, EACH, F32, { HC_OUT, NONE } },
+    { "layers.#.hc_attn_scale", MOTE_TC_HYPER, EACH, F32, { THREE, NONE } },
+    { "layers.#.hc_ffn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
+    { "layers.#.hc_ffn_base", MOTE_TC_HYPER, EACH, F32, { HC_OUT, NONE } },
+    { "layers.#.hc_ffn_scale", MOTE_TC_HYPER, EACH, F32, { THREE, NONE } },
+    { "layers.#.ffn.gate.weight", MOTE_TC_ROUTER, EACH, PLAIN, { EXPERTS, HIDDEN } },
+    { "layers.#.ffn.gate.bias", MOTE_TC_ROUTER, EACH, F32, { EXPERTS, NONE } },
+    { "layers.#.ffn.shared_experts.w1", MOTE_TC_SHARED_EXPERT, EACH, FP8, { INTER, HIDDEN } },
+    { "layers.#.ffn.shared_experts.w2", MOTE_TC_SHARED_EXPERT, EACH, FP8, { HIDDEN, INTER } },
+    { "layers.#.ffn.shared_experts.w3", MOTE_TC_SHARED_EXPERT, EACH, FP8, { INTER, HIDDEN } },
+    { "layers.#.ffn.experts.*.w1", MOTE_TC_EXPERT, EACH, MXFP4, { INTER, HIDDEN } },
+    { "layers.#.ffn.experts.*.w2", MOTE_TC_EXPERT, EACH, MXFP4, { HIDDEN, INTER } },
+    { "layers.#.ffn.experts.*.w3", MOTE_TC_EXPERT, EACH, MXFP4, { INTER, HIDDEN } },
+    { "layers.#.engram.embed", MOTE_TC_ENGRAM_TABLE, AT_ENGRAM, TABLE, { ROWS, ROW_DIM } },
+    { "layers.#.engram.wkv", MOTE_TC_ENGRAM, AT_ENGRAM, FP8, { ENGRAM_OUT, ENGRAM_IN } },
+    { "layers.#.engram.q_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
+    { "layers.#.engram.k_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* Known and not loaded: whole families by prefix, and one bias. */
+static const struct { const char *prefix; mote__tclass cls; } not_loaded[] = {
+    { "mtp.", MOTE_TC_MTP }, { "vision.", MOTE_TC_VISION }, { "aligner.", MOTE_TC_VISION }, { "image_", MOTE_TC_VISION },
+};
+static const char image_bias[] = "layers.#.ffn.gate.bias_vl";
+
+static const struct { const char *name; mote__tgroup group; int loaded; } classes[MOTE_TCLASSES] = {
+    [MOTE_TC_EMBED] = { "embed", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_HEAD] = { "head", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_NORM] = { "norm", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_ATTENTION] = { "attention", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_COMPRESSOR] = { "compressor", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_INDEXER] = { "indexer", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_HYPER] = { "hyper_connection", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_ROUTER] = { "router", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_SHARED_EXPERT] = { "shared_expert", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_EXPERT] = { "routed_expert", MOTE_TG_EXPERTS, 1 },
+    [MOTE_TC_ENGRAM_TABLE] = { "engram_table", MOTE_TG_ENGRAM, 1 },
+    [MOTE_TC_ENGRAM] = { "engram", MOTE_TG_ENGRAM, 1 },
+    [MOTE_TC_MTP] = { "mtp", MOTE_TG_OTHER, 0 },
+    [MOTE_TC_VISION] = { "vision", MOTE_TG_OTHER, 0 },
+    [MOTE_TC_IMAGE_BIAS] = { "image_bias", MOTE_TG_OTHER, 0 },
+    [MOTE_TC_UNKNOWN] = { "unknown", MOTE_TG_OTHER, 0 },
+};
+const char *mote__tclass_name(mote__tclass cls) { return classes[cls].name; }
+mote__tgroup mote__tclass_group(mote__tclass cls) { return classes[cls].group; }
+int mote__tclass_is_loaded(mote__tclass cls) { return classes[cls].loaded; }
+
+const char *mote__tgroup_name(mote__tgroup group)
+{
+    static const char *const names[MOTE_TGROUPS] = { "dense", "routed_experts", "engram", "other" };
+    return names[group];
+}
+
+static int has_scale(stored as) { return as == FP8 || as == MXFP4 || as == TABLE; }
+
+/* A decimal number without leading zeros, at most 5 digits; the bytes it took, 0 if there is none. */
+static size_t read_number(const char *s, int *value)
+{
+    size_t n = 0;
+    *value = 0;
+    while (n < 6 && s[n] >= '0' && s[n] <= '9')
+        *value = *value * 10 + (s[n++] - '0');
+    return n > 5 || (n > 1 && s[0] == '0') ? 0 : n;
+}
+
+/* Matches name against pattern; returns what is left of the name, or NULL. */
+static const char *match(const char *pattern, const char *name, int *layer, int *expert)
+{
+    for (; *pattern; pattern++) {
+        if (*pattern == '#' || *pattern == '*') {
+            size_t n = read_number(name, *pattern == '#' ? layer : expert);
+            if (!n)
+                return NULL;
+            name += n;
+        } else if (*name++ != *pattern) {
+            return NULL;
+        }
+    }
+    return name;
+}
+
+static int is_in(size_t layer, const size_t *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == layer)
+            return 1;
+    return 0;
+}
+
+static int layer_has(const mote__config *c, where at, size_t layer)
+{
+    if (layer >= c->n_layers)
+        return 0;
+    switch (at) {
+    case ONCE: return 0;
+    case EACH: return 1;
+    case AT_KV: return is_in(layer, c->kv_sources, c->n_kv_sources);
+    case AT_KV_GROUPS: return is_in(layer, c->kv_sources, c->n_kv_sources) && c->compress_ratios[layer] > 1;
+    case AT_INDEX: return is_in(layer, c->index_sources, c->n_index_sources);
+    case AT_ENGRAM: return is_in(layer, c->engram_layers, c->n_engram_layers);
+    }
+    return 0;
+}
+
+mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert)
+{
+    int l = -1, e = -1, unused;
+    mote__tclass cls = MOTE_TC_UNKNOWN;
+    for (size_t i = 0; i < sizeof not_loaded / sizeof *not_loaded && cls == MOTE_TC_UNKNOWN; i++)
+        if (!strncmp(name, not_loaded[i].prefix, strlen(not_loaded[i].prefix)))
+            cls = not_loaded[i].cls;
+    for (size_t i = 0; i < N_ROWS && cls == MOTE_TC_UNKNOWN; i++) {
+        l = e = -1;
+        const char *rest = match(rows[i].pattern, name, &l, &e);
+        if (!rest)
+            continue;
+        if (has_scale(rows[i].as) ? strcmp(rest, ".weight") && strcmp(rest, ".scale") && strcmp(rest, ".weight_scale_inv") : *rest)
+            continue;
+        if (!config || rows[i].at == ONCE ||
+            (layer_has(config, rows[i].at, (size_t)l) && (e < 0 || (size_t)e < config->n_routed_experts)))
+            cls = rows[i].cls;
+        break;                       /* patterns exclude each other */
+    }
+    if (cls == MOTE_TC_UNKNOWN) {
+        l = e = -1;
+        const char *rest = match(image_bias, name, &l, &unused);
+        if (rest && !*rest && (!config || (size_t)l < config->n_layers))
+            cls = MOTE_TC_IMAGE_BIAS;
+        else
+            l = -1;
+    }
+    if (layer)
+        *layer = l;
+    if (expert)
+        *expert = e;
+    return cls;
+}
+
+static uint64_t value_of(const mote__config *c, size s, size_t layer)
+{
+    switch (s) {
+    case NONE: return 0;
+    case VOCAB: return c->vocab_size;
+    case HIDDEN: return c->hidden_size;
+    case Q_LORA: return c->q_lora_rank;
+    case HEADS: return c->n_heads;
+    case HEADS_DIM: return c->n_heads * c->head_dim;
+    case HEAD_DIM: return c->head_dim;
+    case O_RANKS: return c->o_groups * c->o_lora_rank;
+    case O_IN: return c->n_heads * c->head_dim / c->o_groups;
+    case INDEX_HEADS: return c->index_n_heads;
+    case INDEX_HEADS_DIM: return c->index_n_heads * c->index_head_dim;
+    case INDEX_DIM: return c->index_head_dim;
+    case HC_OUT: return (2 + c->hc_mult) * c->hc_mult;
+    case HC_IN: return c->hc_mult * c->hidden_size;
+    case HC: return c->hc_mult;
+    case THREE: return 3;
+    case EXPERTS: return c->n_routed_experts;
+    case INTER: return c->moe_intermediate_size;
+    case ROWS:
+        for (size_t i = 0; i < c->n_engram_layers; i++)
+            if (c->engram_layers[i] == layer)
+                return c->engram_rows[i];
+        return 0;
+    case ROW_DIM: return c->engram_head_dim;
+    case ENGRAM_OUT: return c->hidden_size * (c->hc_mult + 1);
+    case ENGRAM_IN: return (c->engram_max_ngram - 1) * c->engram_heads * c->engram_head_dim;
+    }
+    return 0;
+}
+
+#define DT(name) (1u << MOTE_DT_##name)
+/* The published dtype of each way to store, and those that can stand in for it. */
+static const struct { mote__dtype dtype; unsigned dtypes; } storage[] = {
+    [NORM] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
+    [PLAIN] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
+    [F32] = { MOTE_DT_F32, DT(BF16) | DT(F32) },
+    [FP8] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
+    [MXFP4] = { MOTE_DT_I8, DT(I8) | DT(F8_E4M3) | DT(BF16) | DT(F32) },
+    [TABLE] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
+};
+
+int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype weight_dtype)
+{
+    int packed = weight_dtype == MOTE_DT_I8, fp8 = weight_dtype == MOTE_DT_F8_E4M3;
+    shape[0] = e->dims[0];
+    shape[1] = e->n_dims == 2 ? e->dims[1] : 0;
+    if (!e->is_scale) {
+        if (packed)
+            shape[1] /= 2;                               /* two codes a byte */
+        return 1;
+    }
+    shape[1] = (shape[1] + 31) / 32;                     /* one scale per 32 columns ... */
+    if (fp8 && e->cls != MOTE_TC_ENGRAM_TABLE)
+        shape[0] = (shape[0] + 31) / 32;                 /* ... and, for FP8 linears, per 32 rows */
+    return packed || fp8;
+}
+
+static int give(const mote__config *c, const struct row *row, int layer, int expert,
+                int (*each)(void *ctx, const mote__expected *e), void *ctx)
+{
+    char stem[100], name[120], weight[120];
+    size_t used = 0;
+    for (const char *p = row->pattern; *p; p++)            /* the longest pattern and two numbers take some 60 bytes */
+        if (*p == '#' || *p == '*')
+            used += (size_t)snprintf(stem + used, sizeof stem - used, "%d", *p == '#' ? layer : expert);
+        else
+            stem[used++] = *p;
+    stem[used] = 0;
+    mote__expected e = {
+        .name = stem, .cls = row->cls, .layer = layer, .expert = expert, .n_dims = row->dims[1] == NONE ? 1 : 2,
+        .dims = { value_of(c, row->dims[0], (size_t)layer), value_of(c, row->dims[1], (size_t)layer) },
+        .dtype = storage[row->as].dtype, .dtypes = storage[row->as].dtypes,
+    };
+    if (has_scale(row->as)) {
+        snprintf(name, sizeof name, "%s.weight", stem);
+        e.name = name;
+    }
+    mote__expected_shape(e.shape, &e, e.dtype);
+    e.n_bytes = mote__shape_bytes(e.dtype, e.shape, e.n_dims);
+    int rc = each(ctx, &e);
+    if (rc || !has_scale(row->as))
+        return rc;
+    memcpy(weight, name, sizeof weight);
+    snprintf(name, sizeof name, "%s.scale", stem);
+    e.weight = weight;
+    e.is_scale = 1;
+    e.dtypes = DT(F8_E8M0);
+    mote__expected_shape(e.shape, &e, e.dtype);
+    e.dtype = MOTE_DT_F8_E8M0;
+    e.n_bytes = mote__shape_bytes(e.dtype, e.shape, e.n_dims);
+    return each(ctx, &e);
+}
+
+int mote__expected_tensors(const mote__config *c, int (*each)(void *ctx, const mote__expected *e), void *ctx)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && i < N_ROWS; i++)
+        if (rows[i].at == ONCE)
+            rc = give(c, &rows[i], -1, -1, each, ctx);
+    for (size_t l = 0; !rc && l < c->n_layers; l++)
+        for (size_t i = 0; !rc && i < N_ROWS; i++) {
+            if (!layer_has(c, rows[i].at, l))
+                continue;
+            int experts = strchr(rows[i].pattern, '*') != NULL;
+            for (size_t x = 0; !rc && x < (experts ? c->n_routed_experts : 1); x++)
+                rc = give(c, &rows[i], (int)l, experts ? (int)x : -1, each, ctx);
+        }
+    return rc;
+}

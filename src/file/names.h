@@ -1,0 +1,52 @@
+/* The names of a checkpoint's tensors: one table that says what each name is, which layers have it, and its published dtype
+ * and shape. Used to inspect, to plan, and to check a checkpoint before loading it. Source: docs/tensors.md. */
+#ifndef MOTE_FILE_NAMES_H
+#define MOTE_FILE_NAMES_H
+
+#include "file/config.h"
+#include "file/safetensors.h"
+
+typedef enum mote__tclass {
+    MOTE_TC_EMBED, MOTE_TC_HEAD, MOTE_TC_NORM, MOTE_TC_ATTENTION, MOTE_TC_COMPRESSOR, MOTE_TC_INDEXER, MOTE_TC_HYPER,
+    MOTE_TC_ROUTER, MOTE_TC_SHARED_EXPERT, MOTE_TC_EXPERT, MOTE_TC_ENGRAM_TABLE, MOTE_TC_ENGRAM,
+    /* known, not loaded: draft layers; image parts; the router's bias for image tokens */
+    MOTE_TC_MTP, MOTE_TC_VISION, MOTE_TC_IMAGE_BIAS,
+    MOTE_TC_UNKNOWN, MOTE_TCLASSES
+} mote__tclass;
+const char *mote__tclass_name(mote__tclass cls);                 /* "embed", "attention", ... */
+
+/* What plan adds up: all that every token uses; routed experts; Engram; the rest. */
+typedef enum mote__tgroup { MOTE_TG_DENSE, MOTE_TG_EXPERTS, MOTE_TG_ENGRAM, MOTE_TG_OTHER, MOTE_TGROUPS } mote__tgroup;
+mote__tgroup mote__tclass_group(mote__tclass cls);
+const char *mote__tgroup_name(mote__tgroup group);               /* "dense", "routed_experts", "engram", "other" */
+int mote__tclass_is_loaded(mote__tclass cls);                    /* 0: known but of no use for text, or unknown */
+
+/* What `name` is; layer and expert (may be NULL) get its numbers or -1. With a config, a name that the configuration has no
+ * place for (a layer too many, an indexer in a layer without one) is unknown. Scales have the class of their weight. */
+mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert);
+
+/* One tensor that a complete checkpoint of the configuration has. A linear may be stored otherwise than published: the dtype
+ * in the file decides, and a scale is needed only where the weight is FP8 or packed FP4 (mote__expected_shape). */
+typedef struct mote__expected {
+    const char *name;              /* valid during the call                              */
+    mote__tclass cls;
+    int layer, expert;             /* or -1                                              */
+    int is_scale;
+    const char *weight;            /* is_scale: the name of its weight, else NULL        */
+    unsigned n_dims;
+    uint64_t dims[2];              /* of the values: [n] or [out, in]                    */
+    unsigned dtypes;               /* bit set of mote__dtype that this version can load  */
+    /* as published */
+    mote__dtype dtype;
+    uint64_t shape[2];
+    uint64_t n_bytes;
+} mote__expected;
+
+/* Calls back for every expected tensor: global ones first, then layer by layer. A non-zero answer ends it and is returned. */
+int mote__expected_tensors(const mote__config *config, int (*each)(void *ctx, const mote__expected *e), void *ctx);
+
+/* The shape that tensor `e` must have when its weight (or itself) is stored as `weight_dtype`; 0 if it must not exist then
+ * (a scale beside an unquantised weight). */
+int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype weight_dtype);
+
+#endif

@@ -1,0 +1,89 @@
+/* Indexer scores: packing of queries and of key tiles, and the scalar definition of the score. Layouts: docs/format-kv.md. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kern/kern.h"
+#include "kern/variants.h"
+#include "num/formats.h"
+#include "num/kvfmt.h"
+
+/* where column c of a head lies in mote__index_query.codes: within a word first the even columns, then the odd ones,
+ * because a vector of key words gives its low nibbles (even columns) and its high nibbles (odd ones) apart */
+static size_t query_at(size_t c) { return c / 8 * 8 + c % 2 * 4 + c % 8 / 2; }
+
+static int doubled(uint8_t code)
+{
+    static const int8_t value[8] = { 0, 1, 2, 3, 4, 6, 8, 12 };
+    return code & 8 ? -value[code & 7] : value[code & 7];
+}
+
+void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim)
+{
+    assert(dim % 32 == 0);
+    for (size_t h = 0; h < n_heads; h++)
+        for (size_t g = 0; g < dim / 32; g++) {
+            uint8_t packed[16], scale;
+            int sum = 0;
+            mote__kvfmts[MOTE_KV_MXFP4].encode(packed, &scale, q + h * dim + g * 32, 32);
+            for (size_t c = 0; c < 32; c++) {
+                int v = doubled(packed[c / 2] >> 4 * (c % 2) & 15);
+                codes[h * dim + g * 32 + query_at(c)] = (int8_t)v;
+                sum += v;
+            }
+            code_sum[h * (dim / 32) + g] = sum;
+            scales[h * (dim / 32) + g] = mote__e8m0_decode(scale) * 0.25f;
+        }
+}
+
+void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes,
+                          const uint8_t *scales)
+{
+    assert(e < 16 && dim % 32 == 0);
+    for (size_t w = 0; w < dim / 8; w++)
+        memcpy(tile_codes + (w * 16 + e) * 4, codes + w * 4, 4);
+    memcpy(tile_scales + e * (dim / 32), scales, dim / 32);
+}
+
+void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e, const uint8_t *tile_codes,
+                          const uint8_t *tile_scales)
+{
+    assert(e < 16 && dim % 32 == 0);
+    for (size_t w = 0; w < dim / 8; w++)
+        memcpy(codes + w * 4, tile_codes + (w * 16 + e) * 4, 4);
+    memcpy(scales, tile_scales + e * (dim / 32), dim / 32);
+}
+
+/* sum of products of the doubled codes of group g, query head h, entry e */
+static int group_dot(const int8_t *query, const uint8_t *tile, size_t g, size_t e)
+{
+    int sum = 0;
+    for (size_t c = 0; c < 32; c++) {
+        uint8_t byte = tile[((g * 4 + c / 8) * 16 + e) * 4 + c % 8 / 2];
+        sum += doubled(byte >> 4 * (c % 2) & 15) * query[g * 32 + query_at(c)];
+    }
+    return sum;
+}
+
+void mote__index_scores_scalar(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales,
+                               size_t n_tiles)
+{
+    size_t groups = q->dim / 32;
+    for (size_t i = 0; i < n_tiles * 16; i++) {
+        const uint8_t *tile = codes + i / 16 * (q->dim / 2 * 16), *key_scales = scales + i * groups;
+        float s = 0;
+        for (size_t h = 0; h < q->n_heads; h++) {
+            float d = 0;
+            for (size_t g = 0; g < groups; g++)
+                d = fmaf((float)group_dot(q->codes + h * q->dim, tile, g, i % 16),
+                         q->scales[h * groups + g] * mote__e8m0_decode(key_scales[g]), d);
+            if (q->round_bf16) {
+                d = mote__bf16_round(d);
+                s += mote__bf16_round((d < 0 ? 0 : d) * q->weights[h]);
+            } else {
+                s = fmaf(d < 0 ? 0 : d, q->weights[h], s);   /* written so that NaN stays NaN */
+            }
+        }
+        scores[i] = q->round_bf16 ? mote__bf16_round(s) : s;
+    }
+}

@@ -1,0 +1,32 @@
+/* The lane order of sums (kern.h), for everyone who has to walk it: scalar definitions, x86 tails, tests. */
+#ifndef MOTE_KERN_LANES_H
+#define MOTE_KERN_LANES_H
+
+#include <stddef.h>
+
+#include "kern/kern.h"
+
+enum { MOTE_LANES = 16 };
+
+/* columns per 32-bit word of weights */
+static inline size_t mote__columns_per_word(mote__wkind kind)
+{
+    return kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
+}
+
+/* where column k of an input lies once arranged */
+static inline size_t mote__arranged_at(size_t g, size_t k)
+{
+    return k / (16 * g) * (16 * g) + k % g * 16 + k / g % 16;
+}
+
+/* the fixed tree over 16 partial sums; p is used up */
+static inline float mote__lane_tree(float *p)
+{
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            p[i] = p[i] + p[i + half];
+    return p[0];
+}
+
+#endif

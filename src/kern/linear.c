@@ -1,0 +1,136 @@
+/* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of rows) that threads take
+ * in turn; how a job is cut never shows in its results, because an output of a row is one sum in a fixed order.
+ *
+ * Cutting: with few rows a tile is 16 outputs, enough bytes of weights to stream; with many it is 64 outputs times 96
+ * rows, so that the rows (96 x 5120 floats: 1.9 MB) stay in L2 while weights are decoded once per 96 rows. */
+#include "kern/linear.h"
+
+#include <string.h>
+
+#include "kern/lanes.h"
+
+enum { FEW_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 96, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
+
+/* A job with its inputs arranged and its place in the lists of rows and tiles. */
+typedef struct plan {
+    const mote__linear_job *job;
+    size_t xp, ldxp;           /* floats from the start of the arranged rows                         */
+    size_t first_row;          /* of all rows to arrange; a job that shares another's inputs adds none */
+    size_t first_tile;
+    size_t n_o_tiles, outputs; /* tiles over outputs, outputs per tile                               */
+} plan;
+
+typedef struct step {
+    const mote__linear_ctx *ctx;
+    const plan *plans;
+    size_t n_plans;
+    float *arranged;
+} step;
+
+int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool, mote__meter *meter)
+{
+    *ctx = (mote__linear_ctx){ .kern = kern, .pool = pool, .meter = meter };
+    mote__buf_init(&ctx->arranged, meter, MOTE_MEM_SCRATCH);
+    ctx->scratch = mote__alloc(meter, MOTE_MEM_SCRATCH,
+                               (size_t)mote__pool_threads(pool) * MOTE_LINEAR_SCRATCH * sizeof(float));
+    return ctx->scratch ? 0 : MOTE_ENOMEM;
+}
+
+void mote__linear_deinit(mote__linear_ctx *ctx)
+{
+    mote__buf_deinit(&ctx->arranged);
+    mote__free(ctx->meter, MOTE_MEM_SCRATCH, ctx->scratch,
+               (size_t)mote__pool_threads(ctx->pool) * MOTE_LINEAR_SCRATCH * sizeof(float));
+    ctx->scratch = NULL;
+}
+
+/* The plan that row or tile number `at` belongs to: the last one that starts at or before it. Plans without rows or tiles
+ * of their own start where their successor does and are passed over. */
+static const plan *find(const step *s, size_t at, size_t field)
+{
+    size_t lo = 0, hi = s->n_plans;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2, first;
+        memcpy(&first, (const char *)&s->plans[mid] + field, sizeof first);
+        if (first <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &s->plans[lo];
+}
+
+static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
+{
+    const step *s = arg;
+    for (size_t at = begin; at < end; at++) {
+        const plan *p = find(s, at, offsetof(plan, first_row));
+        const mote__linear_job *job = p->job;
+        size_t r = at - p->first_row, from = job->rows ? job->rows[r] : r;
+        mote__arrange(job->w->kind, s->arranged + p->xp + r * p->ldxp, job->x + from * job->ldx, job->w->n_in);
+    }
+}
+
+static void run_tiles(void *arg, size_t begin, size_t end, int thread)
+{
+    const step *s = arg;
+    float *scratch = s->ctx->scratch + (size_t)thread * MOTE_LINEAR_SCRATCH;
+    for (size_t at = begin; at < end; at++) {
+        const plan *p = find(s, at, offsetof(plan, first_tile));
+        const mote__linear_job *job = p->job;
+        size_t tile = at - p->first_tile, o0 = tile % p->n_o_tiles * p->outputs, r0 = tile / p->n_o_tiles * ROW_CHUNK;
+        size_t o1 = job->w->n_out - o0 < p->outputs ? job->w->n_out : o0 + p->outputs;
+        size_t n_rows = job->n_rows - r0 < ROW_CHUNK ? job->n_rows - r0 : ROW_CHUNK;
+        s->ctx->kern->linear(job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
+                             job->y + r0 * job->ldy, job->ldy, scratch);
+    }
+}
+
+/* gate and up of an expert, or the projections of one hidden state, read the same rows in the same arrangement */
+static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
+{
+    return a->x == b->x && a->ldx == b->ldx && a->n_rows == b->n_rows && a->rows == b->rows &&
+           a->w->n_in == b->w->n_in && mote__columns_per_word(a->w->kind) == mote__columns_per_word(b->w->kind);
+}
+
+int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs)
+{
+    enum { LOOK_BACK = 8 };
+    size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64, floats = 0, rows = 0, tiles = 0;
+    if (n_jobs > (size_t)-1 / 2 / sizeof(plan) || mote__buf_reserve(&ctx->arranged, plan_bytes))
+        return MOTE_ENOMEM;
+    ctx->arranged.size = plan_bytes;                         /* plans survive when the buffer grows for the rows */
+    plan *plans = ctx->arranged.data;
+    double work = 0;
+    for (size_t i = 0; i < n_jobs; i++) {
+        const mote__linear_job *job = &jobs[i];
+        plan *p = &plans[i];
+        size_t source = i;
+        for (size_t j = i > LOOK_BACK ? i - LOOK_BACK : 0; j < i && source == i; j++)
+            if (same_inputs(&jobs[j], job))
+                source = j;
+        /* ldxp is an odd number of cache lines: rows a power of two apart would all fall into the same cache sets */
+        size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
+        ldxp += ldxp / 16 % 2 ? 0 : 16;
+        *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
+        p->outputs = job->n_rows < FEW_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
+        p->n_o_tiles = (job->w->n_out + p->outputs - 1) / p->outputs;
+        tiles += p->n_o_tiles * ((job->n_rows + ROW_CHUNK - 1) / ROW_CHUNK);
+        work += (double)job->w->n_out * (double)job->w->n_in * (double)job->n_rows;
+        p->xp = source == i ? floats : plans[source].xp;
+        if (source == i) {
+            floats = mote__add(floats, mote__mul(ldxp, job->n_rows));
+            rows += job->n_rows;
+        }
+    }
+    if (tiles == 0)
+        return 0;
+    if (mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
+        return MOTE_ENOMEM;
+    ctx->arranged.size = 0;                                  /* scratch: nothing to carry over when it grows again */
+    plans = ctx->arranged.data;
+    step s = { ctx, plans, n_jobs, (float *)(void *)((char *)ctx->arranged.data + plan_bytes) };
+    mote__pool_for(ctx->pool, rows, ARRANGE_FLOATS / (floats / rows + 1) + 1, arrange_rows, &s);
+    mote__pool_for(ctx->pool, tiles, (size_t)(TILE_WORK / (work / (double)tiles + 1)) + 1, run_tiles, &s);
+    return 0;
+}

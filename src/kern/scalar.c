@@ -1,0 +1,163 @@
+/* The scalar definitions: plain loops in the order that kern.h describes. fmaf is exact everywhere, also where libm has
+ * to do it without an instruction. */
+#include <math.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "kern/exp.h"
+#include "kern/kern.h"
+#include "kern/lanes.h"
+#include "kern/variants.h"
+#include "num/formats.h"
+
+/* ---- linear ------------------------------------------------------------------------------------------------- */
+
+/* unscaled weight k of the row that starts at p */
+static float weight(mote__wkind kind, const uint8_t *p, size_t k)
+{
+    switch (kind) {
+    case MOTE_W_BF16: return mote__bf16_decode(mote__le16(p + 2 * k));
+    case MOTE_W_FP8: return mote__e4m3_value[p[k]];
+    case MOTE_W_MXFP4: return mote__e2m1_value[p[k / 2] >> 4 * (k % 2) & 15];
+    default: return mote__bits_f32(mote__le32(p + 4 * k));
+    }
+}
+
+static float dot_row(const mote__mat *w, size_t o, const float *xp)
+{
+    size_t g = mote__columns_per_word(w->kind);
+    const uint8_t *row = w->data + o * (w->n_in / g) * 4;
+    float p[MOTE_LANES] = { 0 };
+    if (w->kind == MOTE_W_MXFP4) {
+        for (size_t word = 0; word < w->n_in / 8; word++) {
+            float t = 0, scale = mote__e8m0_decode(w->scale[o * w->scale_stride + word / 4]);
+            for (size_t k = word * 8; k < word * 8 + 8; k++)
+                t = fmaf(weight(MOTE_W_MXFP4, row, k), xp[mote__arranged_at(8, k)], t);
+            p[word % 16] = fmaf(t, scale, p[word % 16]);
+        }
+    } else {
+        for (size_t k = 0; k < w->n_in; k++) {
+            float v = weight(w->kind, row, k);
+            if (w->kind == MOTE_W_FP8)
+                v = v * mote__e8m0_decode(w->scale[(w->scale_row0 + o) / 32 * w->scale_stride + k / 32]);
+            p[k / g % 16] = fmaf(v, xp[mote__arranged_at(g, k)], p[k / g % 16]);
+        }
+    }
+    return mote__lane_tree(p);
+}
+
+void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                         size_t ldy, float *scratch)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t o = o0; o < o1; o++)
+            y[r * ldy + o] = dot_row(w, o, xp + r * ldxp);
+}
+
+size_t mote__arranged_size(mote__wkind kind, size_t n_in)
+{
+    size_t step = 16 * mote__columns_per_word(kind);
+    return (n_in + step - 1) / step * step;
+}
+
+void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in)
+{
+    size_t g = mote__columns_per_word(kind), step = 16 * g, whole = n_in / step * step;
+    for (size_t s = 0; s < whole; s += step)
+        for (size_t i = 0; i < g; i++)
+            for (size_t lane = 0; lane < 16; lane++)
+                dst[s + i * 16 + lane] = x[s + lane * g + i];
+    if (whole == n_in)
+        return;
+    memset(dst + whole, 0, step * sizeof *dst);
+    for (size_t k = whole; k < n_in; k++)
+        dst[mote__arranged_at(g, k)] = x[k];
+}
+
+/* ---- norms and activations ---------------------------------------------------------------------------------- */
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    float p[MOTE_LANES] = { 0 };
+    for (size_t k = 0; k < n; k++)
+        p[k % 16] = fmaf(a[k], b[k], p[k % 16]);
+    return mote__lane_tree(p);
+}
+
+static double mean_square(const float *x, size_t n) { return n ? (double)dot(x, x, n) / (double)n : 0; }
+
+static void rmsnorm(float *y, const float *x, const float *weight, size_t n, float eps)
+{
+    float inv = (float)(1 / sqrt(mean_square(x, n) + (double)eps));
+    for (size_t k = 0; k < n; k++)
+        y[k] = x[k] * inv * weight[k];
+}
+
+float mote__exp_f32(float x)
+{
+    if (isnan(x))
+        return x;
+    if (x < MOTE_EXP_LOW)
+        return 0;
+    if (x > MOTE_EXP_HIGH)
+        return INFINITY;
+    float z = fmaf(x, MOTE_EXP_LOG2E, MOTE_EXP_MAGIC), n = z - MOTE_EXP_MAGIC;
+    float r = fmaf(n, -MOTE_EXP_LN2_LO, fmaf(n, -MOTE_EXP_LN2_HI, x));
+    float q = fmaf(MOTE_EXP_Q4, r, MOTE_EXP_Q3);
+    q = fmaf(q, r, MOTE_EXP_Q2);
+    q = fmaf(q, r, MOTE_EXP_Q1);
+    q = fmaf(q, r, MOTE_EXP_Q0);
+    float y = 1 + fmaf(q, r * r, r);
+    int i = (int)n, half = (i + 256) / 2 - 128;              /* i >> 1 without asking what a negative shift does */
+    return y * mote__bits_f32((uint32_t)(127 + half) << 23) * mote__bits_f32((uint32_t)(127 + i - half) << 23);
+}
+
+static void exp_all(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = mote__exp_f32(x[i]);
+}
+
+/* Comparisons are written so that NaN passes through. */
+static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit, float weight)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i], u = up[i];
+        if (limit > 0) {
+            g = g > limit ? limit : g;
+            u = u < -limit ? -limit : u > limit ? limit : u;
+        }
+        y[i] = g / (1 + mote__exp_f32(-g)) * u * weight;
+    }
+}
+
+/* ---- attention ---------------------------------------------------------------------------------------------- */
+
+static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
+                 size_t dim, float scale)
+{
+    for (size_t h = 0; h < n_heads; h++)
+        for (size_t j = 0; j < n; j++)
+            s[h * lds + j] = scale * dot(q + h * ldq, kv + j * ldkv, dim);
+}
+
+static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
+                size_t ldkv, size_t n, size_t dim)
+{
+    for (size_t h = 0; h < n_heads; h++)
+        for (size_t d = 0; d < dim; d++) {
+            float a = acc[h * lda + d] * keep[h];
+            for (size_t j = 0; j < n; j++)
+                a = fmaf(p[h * ldp + j], kv[j * ldkv + d], a);
+            acc[h * lda + d] = a;
+        }
+}
+
+void mote__kern_fill_scalar(mote__kern_ops *ops)
+{
+    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
+                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix,
+                             .index_scores = mote__index_scores_scalar };
+    for (int i = 0; i < MOTE_KV_FORMATS; i++)
+        ops->decode[i] = mote__kvfmts[i].decode;
+}

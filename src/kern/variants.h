@@ -1,0 +1,18 @@
+/* Inside kern/: each variant overwrites in the table what it does better. */
+#ifndef MOTE_KERN_VARIANTS_H
+#define MOTE_KERN_VARIANTS_H
+
+#include "kern/kern.h"
+
+void mote__kern_fill_scalar(mote__kern_ops *ops);
+void mote__index_scores_scalar(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales,
+                               size_t n_tiles);
+void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                         size_t ldy, float *scratch);
+#if defined(__x86_64__)
+#define MOTE_KERN_X86 1
+void mote__kern_fill_avx2(mote__kern_ops *ops);
+void mote__kern_fill_avx512(mote__kern_ops *ops);
+#endif
+
+#endif

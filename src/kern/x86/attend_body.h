@@ -1,0 +1,109 @@
+/* Scores and mixing of attention; included once per instruction set.
+ *
+ * dots: TILE_O heads times TILE_R entries in registers. mix: MIX_H heads times MIX_V vectors of the value stay in registers
+ * over all entries of a tile; stripes of dim are outermost so that 64 entries of a stripe stay in L1. */
+
+INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const float *q, size_t ldq, const float *kv,
+                      size_t ldkv, size_t dim, float scale)
+{
+    _Alignas(64) float sums[TILE_O * TILE_R][16];
+    for (int half = 0; half < HALVES; half++) {
+        vf acc[TILE_O][TILE_R];
+        UNROLL for (int h = 0; h < n_h; h++)
+            UNROLL for (int e = 0; e < n_e; e++)
+                acc[h][e] = vf_zero();
+        size_t d = (size_t)(half * VN);
+        for (; d + VN <= dim; d += 16) {
+            vf v[TILE_R];
+            UNROLL for (int e = 0; e < n_e; e++)
+                v[e] = vf_load(kv + (size_t)e * ldkv + d);
+            UNROLL for (int h = 0; h < n_h; h++) {
+                vf a = vf_load(q + (size_t)h * ldq + d);
+                UNROLL for (int e = 0; e < n_e; e++)
+                    acc[h][e] = vf_fma(a, v[e], acc[h][e]);
+            }
+        }
+        if (d < dim)
+            UNROLL for (int h = 0; h < n_h; h++) {
+                vf a = vf_load_n(q + (size_t)h * ldq + d, dim - d);
+                UNROLL for (int e = 0; e < n_e; e++)
+                    acc[h][e] = vf_fma(a, vf_load_n(kv + (size_t)e * ldkv + d, dim - d), acc[h][e]);
+            }
+        UNROLL for (int h = 0; h < n_h; h++)
+            UNROLL for (int e = 0; e < n_e; e++)
+                vf_store(sums[h * TILE_R + e] + half * VN, acc[h][e]);
+    }
+    for (int h = 0; h < n_h; h++)
+        for (int e = 0; e < n_e; e++)
+            s[(size_t)h * lds + (size_t)e] = scale * lane_sum(sums[h * TILE_R + e]);
+}
+
+static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
+                 size_t dim, float scale)
+{
+    for (size_t j = 0; j < n;) {
+        int whole = n - j >= TILE_R;
+        for (size_t h = 0; h < n_heads;) {
+            float *to = s + h * lds + j;
+            const float *qh = q + h * ldq, *kj = kv + j * ldkv;
+            int heads = n_heads - h >= TILE_O;
+            if (heads && whole)
+                dots_tile(TILE_O, TILE_R, to, lds, qh, ldq, kj, ldkv, dim, scale);
+            else if (heads)
+                dots_tile(TILE_O, 1, to, lds, qh, ldq, kj, ldkv, dim, scale);
+            else if (whole)
+                dots_tile(1, TILE_R, to, lds, qh, ldq, kj, ldkv, dim, scale);
+            else
+                dots_tile(1, 1, to, lds, qh, ldq, kj, ldkv, dim, scale);
+            h += heads ? TILE_O : 1;
+        }
+        j += whole ? TILE_R : 1;
+    }
+}
+
+/* n_v vectors of values, the last of which has `last` lanes, for n_h heads */
+INLINE void mix_tile(const int n_h, const int n_v, float *acc, size_t lda, const float *keep, const float *p, size_t ldp,
+                     const float *kv, size_t ldkv, size_t n, size_t last)
+{
+    vf a[MIX_H][MIX_V];
+    UNROLL for (int h = 0; h < n_h; h++)
+        UNROLL for (int v = 0; v < n_v; v++)
+            a[h][v] = vf_mul(vf_load_n(acc + (size_t)h * lda + v * VN, v == n_v - 1 ? last : VN), vf_set(keep[h]));
+    for (size_t j = 0; j < n; j++) {
+        vf x[MIX_V];
+        UNROLL for (int v = 0; v < n_v; v++)
+            x[v] = n_v == MIX_V ? vf_load(kv + j * ldkv + v * VN) : vf_load_n(kv + j * ldkv + v * VN, last);
+        UNROLL for (int h = 0; h < n_h; h++) {
+            vf w = vf_set(p[(size_t)h * ldp + j]);
+            UNROLL for (int v = 0; v < n_v; v++)
+                a[h][v] = vf_fma(w, x[v], a[h][v]);
+        }
+    }
+    UNROLL for (int h = 0; h < n_h; h++)
+        UNROLL for (int v = 0; v < n_v; v++)
+            vf_store_n(acc + (size_t)h * lda + v * VN, a[h][v], v == n_v - 1 ? last : VN);
+}
+
+static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
+                size_t ldkv, size_t n, size_t dim)
+{
+    for (size_t d = 0; d < dim;) {
+        int whole = dim - d >= MIX_V * VN;
+        size_t last = whole || dim - d >= VN ? VN : dim - d;
+        for (size_t h = 0; h < n_heads;) {
+            int heads = n_heads - h >= MIX_H;
+            float *to = acc + h * lda + d;
+            const float *ph = p + h * ldp;
+            if (heads && whole)
+                mix_tile(MIX_H, MIX_V, to, lda, keep + h, ph, ldp, kv + d, ldkv, n, last);
+            else if (heads)
+                mix_tile(MIX_H, 1, to, lda, keep + h, ph, ldp, kv + d, ldkv, n, last);
+            else if (whole)
+                mix_tile(1, MIX_V, to, lda, keep + h, ph, ldp, kv + d, ldkv, n, last);
+            else
+                mix_tile(1, 1, to, lda, keep + h, ph, ldp, kv + d, ldkv, n, last);
+            h += heads ? MIX_H : 1;
+        }
+        d += whole ? (size_t)(MIX_V * VN) : last;
+    }
+}

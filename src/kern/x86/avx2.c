@@ -1,0 +1,27 @@
+/* All kernels for AVX2 + FMA + F16C. Compiled with those flags (src/kern/meson.build); nothing here may run, and nothing
+ * with external linkage may come from here but the fill function, before the CPU was asked. */
+#include "kern/x86/vec_avx2.h"
+
+#include <math.h>
+
+#include "kern/exp.h"
+#include "kern/kern.h"
+#include "kern/variants.h"
+#include "kern/x86/vec_common.h"
+#include "num/formats.h"
+
+#include "kern/x86/attend_body.h"
+#include "kern/x86/index_body.h"
+#include "kern/x86/linear_body.h"
+#include "kern/x86/simple_body.h"
+
+void mote__kern_fill_avx2(mote__kern_ops *ops)
+{
+    *ops = (mote__kern_ops){
+        .name = "avx2", .linear = linear, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
+        .exp = exp_all, .dots = dots, .mix = mix, .index_scores = index_scores,
+        .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,
+                    [MOTE_KV_FP4_64] = decode_fp4_64, [MOTE_KV_FP4_128] = decode_fp4_128, [MOTE_KV_FP8] = decode_fp8,
+                    [MOTE_KV_BF16] = decode_bf16, [MOTE_KV_F32] = decode_f32 },
+    };
+}

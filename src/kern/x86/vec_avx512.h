@@ -1,0 +1,160 @@
+/* The vector vocabulary that the bodies in this folder are written in, for AVX-512: 16 lanes. vec_avx2.h is the same in 8. */
+#ifndef MOTE_KERN_X86_VEC_H
+#define MOTE_KERN_X86_VEC_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { VN = 16, HALVES = 1 };             /* lanes of a vector; vectors that make 16 lanes */
+enum { TILE_O = 4, TILE_R = 6 };          /* register tile: 24 sums, 6 + 1 operands        */
+enum { MIX_H = 4, MIX_V = 4 };            /* heads times vectors of mix                    */
+enum { FEW_O1 = 4, FEW_O2 = 2, FEW_O4 = 1 };    /* outputs at once for 1, 2, 3-4 rows      */
+
+typedef __m512 vf;
+typedef __m512i vi;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
+/* the first n lanes (n <= VN); nothing beyond them is touched, and zeros are read */
+INLINE vf vf_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+INLINE void vf_store_n(float *p, vf v, size_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
+INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+/* a and b swapped nowhere: where one is NaN, or both are zeros, b is the result */
+INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.f)); }
+/* a < b ? v : w, by lane; false for NaN */
+INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), w, v);
+}
+
+INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+INLINE vi vi_load_n(const void *p, size_t n) { return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p); }
+INLINE void vi_store(void *p, vi v) { _mm512_storeu_si512(p, v); }
+INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi vi_set8(int x) { return _mm512_set1_epi8((char)x); }
+INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+#define vi_sll(a, n) _mm512_slli_epi32(a, n)
+#define vi_srl(a, n) _mm512_srli_epi32(a, n)
+#define vi_sra(a, n) _mm512_srai_epi32(a, n)
+INLINE vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
+INLINE int vi_any_eq8(vi a, vi b) { return _mm512_cmpeq_epi8_mask(a, b) != 0; }
+INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
+INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
+INLINE vi vi_from_f(vf v) { return _mm512_cvtps_epi32(v); }
+INLINE vf vf_from_i(vi v) { return _mm512_cvtepi32_ps(v); }
+/* bf16-round, NaN kept quiet */
+INLINE vf vf_bf16(vf v)
+{
+    vi u = vi_bits(v), r = vi_add(vi_add(u, vi_set(0x7fff)), vi_and(vi_srl(u, 16), vi_set(1)));
+    vi q = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), u, vi_set(0x400000));
+    return vf_bits(vi_and(q, vi_set((int32_t)0xffff0000)));
+}
+
+/* 16 partial sums at p, by the tree of kern.h */
+INLINE float lane_sum(const float *p)
+{
+    __m512 v = _mm512_loadu_ps(p);
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
+/* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */
+INLINE vf vf_e2m1(vi v)
+{
+    const __m512 table = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6);
+    return _mm512_permutexvar_ps(v, table);
+}
+
+/* 16 E2M1 values from 8 bytes */
+INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
+{
+    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)codes);
+    __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
+                                             _mm512_castsi128_si512(q));
+    out[0] = vf_e2m1(_mm512_srlv_epi32(twice, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28)));
+}
+
+/* Scales of the 16 words of an MXFP4 step: E8M0 codes of 4 groups, 4 lanes each, codes 1..254 only. Vector h of HALVES. */
+INLINE vf mx_scale(uint32_t codes, int h)
+{
+    const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff, 0x02ffffff, 0x02ffffff, 0x02ffffff,
+                                            0x02ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff,
+                                            0x00ffffff, 0x00ffffff, 0x00ffffff);
+    return vf_bits(vi_srl(_mm512_shuffle_epi8(_mm512_set1_epi32((int32_t)codes), spread), 1));
+}
+
+/* lanes 0-7 the float of bits a, lanes 8-15 that of bits b; vector h of HALVES */
+INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h)
+{
+    return vf_bits(_mm512_mask_blend_epi32(0xff00, vi_set((int32_t)a), vi_set((int32_t)b)));
+}
+
+/* E4M3 codes as half-precision floats: the same fields one exponent bit wider, so the values are 2^-8 times the codes'.
+ * (Half denormals convert at full speed; the same trick in fp32 would make denormal operands, about 100 cycles each.)
+ * In: codes in the high bytes of 16-bit lanes, low bytes 0. */
+INLINE __m512i half_of_e4m3(__m512i v)
+{
+    return _mm512_and_si512(_mm512_srai_epi16(v, 1), _mm512_set1_epi16((short)0xbfff));
+}
+
+/* The four columns of each word of E4M3 codes, each times 2^-8. NaN codes give +-480 * 2^-8: callers look for them. */
+INLINE void e4m3_columns(vf out[4], vi v)
+{
+    /* byte i of every word, 16 of them, into the high bytes of 16 consecutive 16-bit lanes */
+    const __m512i p01 = _mm512_set_epi8(61, 0, 57, 0, 53, 0, 49, 0, 45, 0, 41, 0, 37, 0, 33, 0, 29, 0, 25, 0, 21, 0, 17, 0,
+                                        13, 0, 9, 0, 5, 0, 1, 0, 60, 0, 56, 0, 52, 0, 48, 0, 44, 0, 40, 0, 36, 0, 32, 0,
+                                        28, 0, 24, 0, 20, 0, 16, 0, 12, 0, 8, 0, 4, 0, 0, 0);
+    const __m512i p23 = _mm512_add_epi8(p01, _mm512_set1_epi16(0x0200));
+    const __mmask64 high = 0xaaaaaaaaaaaaaaaa;
+    __m512i a = half_of_e4m3(_mm512_maskz_permutexvar_epi8(high, p01, v));
+    __m512i b = half_of_e4m3(_mm512_maskz_permutexvar_epi8(high, p23, v));
+    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(a));
+    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1));
+    out[2] = _mm512_cvtph_ps(_mm512_castsi512_si256(b));
+    out[3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1));
+}
+
+/* 16 consecutive E4M3 codes in order, times 2^-8 */
+INLINE void e4m3_expand16(vf out[HALVES], const uint8_t *codes)
+{
+    __m256i w = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes)), 8);
+    out[0] = _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(w, 1), _mm256_set1_epi16((short)0xbfff)));
+}
+
+/* 16 bf16 from 32 bytes */
+INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
+{
+    out[0] = vf_bits(vi_sll(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)codes)), 16));
+}
+
+/* a lookup of the low nibble of every byte in a 16-byte table */
+INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
+}
+
+/* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32 columns. */
+typedef __m512i vacc;
+INLINE vacc vacc_zero(void) { return vi_zero(); }
+INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm512_dpbusd_epi32(acc, u8, s8); }
+INLINE vi vacc_finish(vacc acc) { return acc; }
+
+#endif

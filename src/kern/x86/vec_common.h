@@ -1,0 +1,42 @@
+/* On top of either vector vocabulary. */
+#ifndef MOTE_KERN_X86_VEC_COMMON_H
+#define MOTE_KERN_X86_VEC_COMMON_H
+
+/* loops of a few rounds over arrays of vectors that must become registers */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+INLINE uint32_t load_u32(const void *p)
+{
+    uint32_t u;
+    memcpy(&u, p, 4);
+    return u;
+}
+
+INLINE float e8m0(uint8_t code)
+{
+    uint32_t u = (uint32_t)code << 23 | (code == 0 || code == 255 ? 0x400000u : 0);
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+/* nibble i of each word; the switch goes away where i is a constant, and the shifts get literal counts */
+INLINE vf vf_nibble(vi v, int i)
+{
+    switch (i) {
+    case 0: return vf_e2m1(v);
+    case 1: return vf_e2m1(vi_srl(v, 4));
+    case 2: return vf_e2m1(vi_srl(v, 8));
+    case 3: return vf_e2m1(vi_srl(v, 12));
+    case 4: return vf_e2m1(vi_srl(v, 16));
+    case 5: return vf_e2m1(vi_srl(v, 20));
+    case 6: return vf_e2m1(vi_srl(v, 24));
+    default: return vf_e2m1(vi_srl(v, 28));
+    }
+}
+
+#endif

@@ -1,0 +1,134 @@
+#include "kv/cache.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { MAX_KEY_BYTES = 4 * 1024 };
+
+void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool) { *c = (mote__kv_cache){ .pool = pool }; }
+
+static void drop_blocks(mote__kv_cache *c, size_t keep)
+{
+    while (c->n_blocks > keep)
+        mote__kv_block_unref(c->pool, c->blocks[--c->n_blocks]);
+}
+
+void mote__kv_cache_deinit(mote__kv_cache *c)
+{
+    drop_blocks(c, 0);
+    mote__free(c->pool->meter, MOTE_MEM_KV_SLACK, c->blocks, c->capacity * sizeof *c->blocks);
+    *c = (mote__kv_cache){ .pool = c->pool };
+}
+
+static int grow_table(mote__kv_cache *c, size_t n)
+{
+    if (n <= c->capacity)
+        return 0;
+    size_t capacity = c->capacity * 2 > n ? c->capacity * 2 : n < 8 ? 8 : n;
+    mote__kv_block **t = mote__alloc(c->pool->meter, MOTE_MEM_KV_SLACK, capacity * sizeof *t);
+    if (!t)
+        return MOTE_ENOMEM;
+    if (c->n_blocks)
+        memcpy(t, c->blocks, c->n_blocks * sizeof *t);
+    mote__free(c->pool->meter, MOTE_MEM_KV_SLACK, c->blocks, c->capacity * sizeof *t);
+    c->blocks = t;
+    c->capacity = capacity;
+    return 0;
+}
+
+int mote__kv_reserve(mote__kv_cache *c, size_t n_written, size_t n_tokens)
+{
+    size_t had = c->n_blocks, need = (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS;
+    if (grow_table(c, need))
+        return MOTE_ENOMEM;
+    size_t tail = n_written / MOTE_BLOCK_TOKENS;
+    if (tail < had && n_tokens > n_written && atomic_load(&c->blocks[tail]->refs) > 1) {
+        mote__kv_block *b = mote__kv_block_new(c->pool);
+        if (!b)
+            return MOTE_ENOMEM;
+        memcpy(b->data, c->blocks[tail]->data, c->pool->layout.block_bytes);
+        mote__kv_block_unref(c->pool, c->blocks[tail]);
+        c->blocks[tail] = b;
+    }
+    while (c->n_blocks < need) {
+        mote__kv_block *b = mote__kv_block_new(c->pool);
+        if (!b) {
+            drop_blocks(c, had);
+            return MOTE_ENOMEM;
+        }
+        c->blocks[c->n_blocks++] = b;
+    }
+    return 0;
+}
+
+static void set_entries(mote__kv_cache *c, size_t n_tokens)
+{
+    for (size_t i = 0; i < c->pool->layout.n_sources; i++)
+        c->n_entries[i] = n_tokens / c->pool->layout.source[i].ratio;
+}
+
+int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *c, size_t n_tokens)
+{
+    mote__kv_cache_init(copy, c->pool);
+    size_t need = (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS, full = n_tokens / MOTE_BLOCK_TOKENS;
+    assert(need <= c->n_blocks);
+    if (grow_table(copy, need))
+        return MOTE_ENOMEM;
+    for (size_t i = 0; i < full; i++)
+        copy->blocks[copy->n_blocks++] = mote__kv_block_ref(c->blocks[i]);
+    if (full < need) {
+        mote__kv_block *b = mote__kv_block_new(c->pool);
+        if (!b) {
+            mote__kv_cache_deinit(copy);
+            return MOTE_ENOMEM;
+        }
+        memcpy(b->data, c->blocks[full]->data, c->pool->layout.block_bytes);
+        copy->blocks[copy->n_blocks++] = b;
+    }
+    memcpy(copy->n_entries, c->n_entries, sizeof copy->n_entries);
+    return 0;
+}
+
+void mote__kv_cache_truncate(mote__kv_cache *c, size_t n_tokens)
+{
+    drop_blocks(c, (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS);
+    set_entries(c, n_tokens);
+}
+
+void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *main, const float *index)
+{
+    const mote__kv_layout *l = &c->pool->layout;
+    const mote__kv_source *s = &l->source[source];
+    uint8_t *block = c->blocks[entry / s->entries]->data;
+    assert(atomic_load_explicit(&c->blocks[entry / s->entries]->refs, memory_order_relaxed) == 1);
+    size_t i = entry % s->entries;
+    s->main->encode(block + s->main_codes + i * s->main_code_bytes, block + s->main_scales + i * s->main_scale_bytes, main, l->main_dim);
+    if (s->index->id != MOTE_KV_MXFP4) {
+        s->index->encode(block + s->index_codes + i * s->index_code_bytes, block + s->index_scales + i * s->index_scale_bytes, index,
+                         l->index_dim);
+        return;
+    }
+    uint8_t codes[MAX_KEY_BYTES], scales[MAX_KEY_BYTES / 16];
+    assert(s->index_code_bytes <= sizeof codes);
+    s->index->encode(codes, scales, index, l->index_dim);
+    size_t tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
+    mote__index_tile_put(block + s->index_codes + tile * s->index_code_bytes, block + s->index_scales + tile * s->index_scale_bytes,
+                         l->index_dim, i % MOTE_INDEX_TILE, codes, scales);
+}
+
+void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry)
+{
+    const mote__kv_layout *l = &c->pool->layout;
+    const mote__kv_source *s = &l->source[source];
+    mote__kv_ref keys = mote__kv_index(c, source, entry / s->entries);
+    size_t i = entry % s->entries;
+    if (s->index->id != MOTE_KV_MXFP4) {
+        s->index->decode(dst, keys.codes + i * s->index_code_bytes, keys.scales + i * s->index_scale_bytes, l->index_dim);
+        return;
+    }
+    uint8_t codes[MAX_KEY_BYTES], scales[MAX_KEY_BYTES / 16];
+    size_t tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
+    mote__index_tile_get(codes, scales, l->index_dim, i % MOTE_INDEX_TILE, keys.codes + tile * s->index_code_bytes,
+                         keys.scales + tile * s->index_scale_bytes);
+    s->index->decode(dst, codes, scales, l->index_dim);
+}

@@ -1,0 +1,739 @@
+#!/usr/bin/env python3
+"""The mote command from outside: usage errors, help, JSON, pipes, signals, and a table of bad inputs.
+
+    cli.py MOTE SOURCE_ROOT [--no-limits] [WORD...]
+
+One line per check, `N passed, M failed` at the end, exit status 1 if any failed. WORDs pick the checks whose name holds one of them.
+--no-limits leaves out the checks that limit address space (sanitizers need a lot of it). Needs nothing but Python's library.
+"""
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+args = [a for a in sys.argv[1:] if not a.startswith("--")]
+MOTE, ROOT, WORDS = os.path.abspath(args[0]), os.path.abspath(args[1]), args[2:]
+LIMITS = "--no-limits" not in sys.argv
+NANO = os.path.join(ROOT, "models", "nano")
+HELDOUT = os.path.join(NANO, "heldout.txt")
+TMP = tempfile.mkdtemp(prefix="mote-cli-")
+CHECKS = []
+
+
+class Failed(Exception):
+    pass
+
+
+def check(f):
+    CHECKS.append((f.__name__.replace("_", " "), f))
+    return f
+
+
+def add(name, f):
+    CHECKS.append((name, f))
+
+
+def expect(ok, what):
+    if not ok:
+        raise Failed(what)
+
+
+class Result:
+    def __init__(self, p, argv):
+        self.rc, self.argv = p.returncode, argv
+        self.out, self.err = p.stdout, p.stderr.decode("utf-8", "replace")
+
+    @property
+    def text(self):
+        return self.out.decode("utf-8")
+
+    def __str__(self):
+        return f"mote {' '.join(self.argv)[:200]}: status {self.rc}, stdout {self.out[:300]!r}, stderr {self.err[-1500:]!r}"
+
+
+def mote(*argv, stdin=b"", env=None, limit=None, timeout=240):
+    def preexec():
+        if limit:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    argv = [str(a) for a in argv]
+    try:
+        p = subprocess.run([MOTE, *argv], input=stdin, capture_output=True, timeout=timeout, preexec_fn=preexec,
+                           env={**os.environ, **(env or {})})
+    except subprocess.TimeoutExpired:
+        raise Failed(f"mote {' '.join(argv)[:200]}: still running after {timeout} s")
+    return Result(p, argv)
+
+
+def good(*argv, **kw):
+    r = mote(*argv, **kw)
+    expect(r.rc == 0, str(r))
+    return r
+
+
+def good_json(*argv, **kw):
+    r = good(*argv, **kw)
+    expect(r.err == "", f"stderr not empty: {r}")
+    try:
+        return json.loads(r.text)
+    except ValueError as e:
+        raise Failed(f"not JSON ({e}): {r}")
+
+
+def one_line_error(r, status, *words):
+    """Exit status, nothing on stdout, exactly one line on stderr, holding each word ('a|b': one of them)."""
+    expect(r.rc == status, f"expected status {status}: {r}")
+    expect(r.out == b"", f"stdout is not empty: {r}")
+    expect(r.err.count("\n") == 1 and r.err.endswith("\n") and r.err.startswith("mote"), f"not one line 'mote...': {r}")
+    for w in words:
+        expect(any(o in r.err for o in w.split("|")), f"'{w}' is not named: {r}")
+
+
+# ---- help and usage ------------------------------------------------------------------------------------------------
+COMMANDS = ["run", "chat", "plan", "eval", "inspect", "tokenize", "logits", "doctor"]
+RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
+
+
+@check
+def help_lists_the_commands():
+    r = good("--help")
+    expect(r.err == "", str(r))
+    listed = [line.split()[0] for line in r.text.splitlines() if line.startswith("  ") and not line.startswith("   ")]
+    expect(listed == COMMANDS, f"listed {listed}")
+    expect(good("help").out == r.out and good("-h").out == r.out, "help, -h and --help differ")
+
+
+@check
+def version():
+    expect(good("--version").text.startswith("mote "), "no version")
+
+
+def help_of(command):
+    r = good(command, "--help")
+    expect(r.err == "", str(r))
+    expect(good("help", command).out == r.out, "'mote help COMMAND' differs")
+    need = ["usage: mote " + command, "--help", "--json", "example"]
+    if command in RUNS_A_MODEL:
+        need += ["--threads", "MOTE_THREADS", "--kv", "--math", "--prefill", "published", "bounded", "default"]
+    if command == "plan":
+        need += ["--ctx", "--ram", "--kv", "890"]
+    for w in need:
+        expect(w in r.text, f"'{w}' is missing")
+    longest = max(len(line) for line in r.text.splitlines())
+    expect(longest <= 130, f"a line has {longest} characters")
+
+
+for c in COMMANDS:
+    add(f"help of {c}", lambda c=c: help_of(c))
+
+USAGE = [
+    ((), ["command"]),
+    (("frobnicate",), ["frobnicate"]),
+    (("--frobnicate",), ["--frobnicate"]),
+    (("help", "frobnicate"), ["frobnicate"]),
+    (("bench",), ["bench"]), (("serve",), ["serve"]), (("kv",), ["kv"]),
+    (("run",), ["MODEL"]),
+    (("run", NANO), ["-p", "--ids"]),
+    (("run", NANO, "-p"), ["--prompt"]),
+    (("run", NANO, "-p", "a", "-f", "b"), ["more than one prompt"]),
+    (("run", NANO, "-p", "a", "more"), ["more"]),
+    (("run", NANO, "-p", "a", "--frob"), ["--frob"]),
+    (("run", NANO, "-p", "a", "-Q"), ["-Q"]),
+    (("run", NANO, "-p", "a", "--json=1"), ["--json"]),
+    (("run", NANO, "-p", "a", "-n", "x"), ["--tokens"]),
+    (("run", NANO, "-p", "a", "-n", "-1"), ["--tokens"]),
+    (("run", NANO, "-p", "a", "-n", "99999999999999999999"), ["--tokens"]),
+    (("run", NANO, "-p", "a", "--temp", "hot"), ["--temp"]),
+    (("run", NANO, "-p", "a", "--temp", "nan"), ["--temp"]),
+    (("run", NANO, "-p", "a", "--temp", "-1"), ["--temp"]),
+    (("run", NANO, "-p", "a", "--top-p", "1.5"), ["--top-p"]),
+    (("run", NANO, "-p", "a", "--min-p", "2"), ["--min-p"]),
+    (("run", NANO, "-p", "a", "--top-k", "many"), ["--top-k"]),
+    (("run", NANO, "-p", "a", "--seed", "1.5"), ["--seed"]),
+    (("run", NANO, "-p", "a", "--stop", ""), ["--stop"]),
+    (("run", NANO, "-p", "a", "--logprobs", "3"), ["--logprobs", "--json"]),
+    (("run", NANO, "-p", "a", "--json", "--logprobs", "21"), ["--logprobs"]),
+    (("run", NANO, "-p", "a", "-t", "0"), ["--threads"]),
+    (("run", NANO, "-p", "a", "--math", "bf16"), ["--math", "fp32, published"]),
+    (("run", NANO, "-p", "a", "--prefill", "none"), ["--prefill", "bounded, exact, full"]),
+    (("run", NANO, "-p", "a", "--kv", ""), ["--kv"]),
+    (("run", NANO, "-p", "a", "--kv", "fp5"), ["--kv", "fp5"]),
+    (("run", NANO, "-p", "a", "--kv", "main=fp4,windows=fp8"), ["--kv", "windows"]),
+    (("run", NANO, "-p", "a", "--kv", "main.3=fp8"), ["--kv", "3"]),
+    (("run", NANO, "-p", "a", "--kv", "index=fp4-32"), ["--kv"]),
+    (("run", NANO, "-p", "a", "--ctx", "lots"), ["--ctx"]),
+    (("run", NANO, "--ids", "1,2,"), ["--ids"]),
+    (("run", NANO, "--ids", "1,x"), ["--ids"]),
+    (("run", NANO, "--ids", "99999999999"), ["--ids"]),
+    (("run", NANO, "--ids", "1", "--chat"), ["--chat"]),
+    (("chat",), ["MODEL"]),
+    (("chat", NANO, "--effort", "0"), ["--effort"]),
+    (("chat", NANO, "--effort", "50"), ["--effort", "--think"]),
+    (("chat", NANO, "-n", "0"), ["--tokens"]),
+    (("plan",), ["MODEL"]),
+    (("plan", NANO, "--ctx", "4K,,8K"), ["--ctx"]),
+    (("plan", NANO, "--ram", "64X"), ["--ram"]),
+    (("plan", NANO, "--ram", "0"), ["--ram"]),
+    (("eval", NANO), ["--text"]),
+    (("eval", NANO, "--text", HELDOUT, "--ctx", "1"), ["--ctx"]),
+    (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,,fp8"), ["--kv"]),
+    (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,fp5"), ["--kv", "fp5"]),
+    (("eval", NANO, "--text", HELDOUT, "--windows", "all"), ["--windows"]),
+    (("logits", NANO, "--out", "x"), ["--ids"]),
+    (("logits", NANO, "--ids", "1,2"), ["--out"]),
+    (("logits", NANO, "--ids", "1,2", "--out", "x", "--cut", "2"), ["--cut"]),
+    (("logits", NANO, "--ids", "1,2", "--out", "x", "--cut", "-2"), ["--cut"]),
+    (("logits", NANO, "--ids", "1,2", "--out", "x", "--rows", "some"), ["--rows"]),
+    (("logits", NANO, "--ids", "1,2", "--out", "x", "--replay", "exact"), ["--replay", "--cut"]),
+    (("inspect",), ["MODEL"]),
+    (("inspect", NANO, "more"), ["more"]),
+    (("inspect", NANO, "--tensors", "--layers"), ["--layers"]),
+    (("tokenize",), ["MODEL"]),
+    (("tokenize", NANO, "-p", "a", "--decode", "1"), ["--decode"]),
+    (("tokenize", NANO, "--decode", "1", "--count"), ["--count"]),
+    (("doctor", "more"), ["more"]),
+]
+for argv, words in USAGE:
+    add("usage: " + " ".join(argv).replace(NANO, "NANO").replace(HELDOUT, "TEXT"),
+        lambda argv=argv, words=words: one_line_error(mote(*argv), 2, *words))
+
+
+# ---- each command on real input ------------------------------------------------------------------------------------
+IDS = "0,35,3346,2603,283,1011,2508,769"
+
+
+@check
+def tokenize_heldout():
+    ids = good_json("tokenize", NANO, "-f", HELDOUT, "--json")["ids"]
+    expect(ids[:16] == [35, 3346, 2603, 283, 1011, 2508, 769, 340, 524, 16, 565, 599, 1985, 263, 2317, 277], str(ids[:16]))
+    expect(len(ids) == 44214, f"{len(ids)} tokens")
+    expect(good("tokenize", NANO, "-f", HELDOUT, "--count").text == "44214\n", "--count")
+    back = good("tokenize", NANO, "--decode", ",".join(map(str, ids[:2000]))).out
+    with open(HELDOUT, "rb") as f:
+        expect(f.read(len(back) - 1) == back[:-1], "decoding does not give the text back")
+
+
+@check
+def tokenize_forms():
+    t = "Emma Woodhouse, h\u00e9las \u4e2d\n"
+    j = good_json("tokenize", NANO, "-p", t, "--json")
+    expect(j["count"] == len(j["ids"]) == len(j["pieces"]), str(j))
+    expect(good_json("tokenize", NANO, "--json", stdin=t.encode()) == j, "stdin differs from -p")
+    expect(good_json("tokenize", os.path.join(NANO, "tokenizer.json"), "-p", t, "--json") == j, "tokenizer.json alone differs")
+    expect(good("tokenize", NANO, "-", "--ids-only", stdin=t.encode()).text.strip() == ",".join(map(str, j["ids"])), "--ids-only")
+    expect(good_json("tokenize", NANO, "--json", "--bos", "-p", t)["ids"] == [0] + j["ids"], "--bos")
+    expect(good_json("tokenize", NANO, "--json", "--decode", ",".join(map(str, j["ids"])))["text"] == t, "--decode")
+    special = good_json("tokenize", NANO, "--json", "-p", "<\uff5cUser\uff5c>")["ids"]
+    plain = good_json("tokenize", NANO, "--json", "--plain", "-p", "<\uff5cUser\uff5c>")["ids"]
+    expect(special == [4091] and 4091 not in plain and len(plain) > 1, f"{special} {plain}")
+
+
+@check
+def plan_nano():
+    j = good_json("plan", NANO, "--json", "--ctx", "4K,64K")
+    expect((j["global_bytes_per_token"], j["main_bytes_per_token"], j["index_bytes_per_token"]) == (212, 144, 68), str(j))
+    expect([c["ctx"] for c in j["contexts"]] == [4096, 65536], str(j["contexts"]))
+    expect(j["contexts"][0]["global_bytes"] == 212 * 4096, str(j["contexts"]))
+    expect(set(j["weights"]) >= {"dense", "routed_experts", "engram", "other"} and j["family"], str(j))
+    expect(j["window_bytes_per_sequence"] > 0 and j["classical_bytes_per_token"] > 212, str(j))
+    expect(good_json("plan", os.path.join(NANO, "config.json"), "--json")["global_bytes_per_token"] == 212, "bare config.json")
+    text = good("plan", NANO, "--ram", "1G").text
+    for w in ("212", "144", "68", "fp4", "fp8", "bf16", "65,536"):
+        expect(w in text, f"'{w}' is not in the table")
+
+
+@check
+def inspect_nano():
+    j = good_json("inspect", NANO, "--json")
+    expect(isinstance(j, dict) and len(j) > 3, str(j)[:200])
+    expect(len(good("inspect", NANO).text.splitlines()) > 5, "the summary is too short")
+    tensors = good("inspect", NANO, "--tensors").text
+    expect("embed.weight" in tensors and "layers.11.ffn.experts.15.w2.weight" in tensors, "tensors are missing")
+    expect(len(good_json("inspect", NANO, "--layers", "--json")) == 12, "not 12 layers")
+    expect(len(good("inspect", NANO, "--layers").text.splitlines()) == 13, "not 13 lines")
+
+
+@check
+def doctor():
+    expect(isinstance(good_json("doctor", "--json"), dict), "not an object")
+    expect(len(good("doctor").text.splitlines()) > 3, "too short")
+
+
+MEMORY = ["weights", "kv_main_codes", "kv_main_scales", "kv_index_codes", "kv_index_scales", "kv_window", "scratch", "total", "peak_rss"]
+
+
+@check
+def run_json():
+    j = good_json("run", NANO, "-p", "Emma was not", "-n", 12, "--temp", 0, "--json", "--logprobs", 2)
+    for k in ("text", "tokens", "prompt_tokens", "prefill_tokens_per_s", "decode_tokens_per_s", "memory", "finish_reason"):
+        expect(k in j, f"{k} is missing")
+    for k in MEMORY:
+        expect(isinstance(j["memory"][k], int) and j["memory"][k] >= 0, f"memory.{k}")
+    expect(j["memory"]["weights"] > 30e6 and j["memory"]["total"] <= j["memory"]["peak_rss"] * 2, str(j["memory"]))
+    expect(len(j["tokens"]) == len(j["logprobs"]) <= 12, "tokens and logprobs")
+    expect(all(len(x["top"]) == 2 and x["top"][0]["id"] == x["id"] and x["logprob"] <= 0 for x in j["logprobs"]), "greedy is not top")
+    n = len(good_json("tokenize", NANO, "--json", "-p", "Emma was not")["ids"])
+    expect(j["prompt_tokens"] == n + 1, "BOS and the text")
+    expect(j["prefill_tokens_per_s"] > 0 and j["decode_tokens_per_s"] > 0, "speeds")
+    expect(abs(j["kv_bytes_per_token"]["total"] - 212) < 1e-9, "212 bytes a token")
+
+
+@check
+def run_text_is_the_json_text():
+    base = ("run", NANO, "-p", "It was a", "-n", 12, "--temp", 0)
+    j = good_json(*base, "--json")
+    r = good(*base)
+    expect(r.err == "", f"stderr: {r.err}")
+    end = "" if j["text"].endswith("\n") else "\n"
+    expect(r.text == j["text"] + end, f"{r.text!r} {j['text']!r}")
+    expect(good("run", NANO, "-", "-n", 12, "--temp", 0, stdin=b"It was a").out == r.out, "from stdin")
+    ids = ",".join(map(str, [0] + good_json("tokenize", NANO, "--json", "-p", "It was a")["ids"]))
+    expect(good("run", NANO, "--ids", ids, "-n", 12, "--temp", 0).out == r.out, "from --ids")
+    expect(good(*base, "-t", 1).out == r.out and good(*base, env={"MOTE_THREADS": "3"}).out == r.out, "threads change the text")
+
+
+@check
+def run_seed():
+    base = ("run", NANO, "-p", "She", "-n", 16, "--temp", 1, "--json")
+    a, b, c = (good_json(*base, "--seed", s)["tokens"] for s in (1, 1, 2))
+    expect(a == b, "the same seed gives another text")
+    expect(a != c, "another seed gives the same text")
+    d = good_json(*base)
+    expect(good_json(*base, "--seed", d["seed"])["tokens"] == d["tokens"], "the reported seed does not repeat the text")
+
+
+@check
+def run_stop():
+    base = ("run", NANO, "-p", "It was a", "-n", 24, "--temp", 0, "--ignore-eos")
+    whole = good_json(*base, "--json")["text"]
+    expect(len(whole) > 20, repr(whole))
+    for stop in (whole[7:12], whole[3], whole[10:11] + whole[11:16]):
+        j = good_json(*base, "--stop", stop, "--stop", "\x01never", "--json")
+        expect(j["text"] == whole[:whole.index(stop)] and j["finish_reason"] == "stop", f"{stop!r}: {j['text']!r} of {whole!r}")
+        text = good(*base, "--stop", stop).text
+        expect(text.rstrip("\n") == j["text"].rstrip("\n"), f"streamed {text!r}")
+    j = good_json(*base, "--stop", whole[5:9] + "\x01", "--json")
+    expect(j["text"] == whole and j["finish_reason"] == "length", "a stop string that only begins changed the text")
+
+
+@check
+def run_stats_and_modes():
+    for extra in (("--prefill", "exact"), ("--prefill", "full"), ("--kv", "main=fp8,index=bf16,window=bf16"), ("--kv", "main.2=bf16"),
+                  ("--math", "published"), ("--chat",), ("--no-bos",)):
+        r = good("run", NANO, "-p", "Emma", "-n", 3, "--temp", 0, "--stats", *extra)
+        expect("kv_main_codes" in r.err and "bytes a token" in r.err and "peak_rss" in r.err, str(r))
+    expect(good("run", NANO, "-p", "Emma", "-n", 0).out == b"", "-n 0 prints something")
+
+
+@check
+def run_context_ends():
+    r = mote("run", NANO, "-p", "Emma", "-n", 500, "--temp", 0, "--ignore-eos", "--ctx", 20)
+    expect(r.rc == 0 and r.out.endswith(b"\n") and "context" in r.err and "20" in r.err, str(r))
+    j = json.loads(mote("run", NANO, "-p", "Emma", "-n", 500, "--temp", 0, "--ignore-eos", "--ctx", 20, "--json").text)
+    expect(j["finish_reason"] == "context" and j["prompt_tokens"] + len(j["tokens"]) in (20, 21), str(j)[:300])
+
+
+def read_logits(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    t = json.loads(data[8:8 + n])["logits"]
+    expect(t["dtype"] == "F32" and t["data_offsets"][0] == 0 and len(data) == 8 + n + t["data_offsets"][1], str(t))
+    rows, vocab = t["shape"]
+    expect(t["data_offsets"][1] == 4 * rows * vocab, str(t))
+    flat = struct.unpack(f"<{rows * vocab}f", data[8 + n:])
+    return [flat[r * vocab:(r + 1) * vocab] for r in range(rows)]
+
+
+@check
+def logits_file():
+    out = os.path.join(TMP, "l.safetensors")
+    with open(out, "w") as f:
+        f.write("old")
+    j = good_json("logits", NANO, "--ids", IDS, "--prefill", "full", "--decode", "340,524", "--out", out, "--json")
+    expect((j["rows"], j["first"], j["vocabulary"]) == (10, 0, 4096), str(j))
+    rows = read_logits(out)
+    expect(len(rows) == 10 and len(rows[0]) == 4096 and all(map(math.isfinite, rows[3])), "rows")
+    greedy = good_json("run", NANO, "--ids", IDS, "-n", 1, "--temp", 0, "--ignore-eos", "--json")["tokens"][0]
+    expect(max(range(4096), key=lambda i: (rows[7][i], -i)) == greedy, "row 7 and greedy run differ")
+    good("logits", NANO, "--ids", IDS + ",340,524", "--prefill", "full", "--out", out)
+    expect(read_logits(out) == rows, "decoding differs from prefill")
+    for chunk in (1, 3):
+        good("logits", NANO, "--ids", IDS + ",340,524", "--prefill", "full", "--chunk", chunk, "--out", out)
+        expect(read_logits(out) == rows, f"chunks of {chunk} differ")
+    good("logits", NANO, "--ids", IDS, "--prefill", "full", "--rows", "last", "--out", out)
+    expect(read_logits(out) == [rows[7]], "--rows last")
+    # 8 tokens are fewer than the window: exact replay must give the same rows
+    good("logits", NANO, "--ids", IDS, "--prefill", "full", "--cut", 4, "--replay", "exact", "--out", out)
+    expect(read_logits(out)[-4:] == rows[4:8], "--cut with exact replay differs")
+    good("logits", NANO, "--ids", IDS, "--cut", 4, "--replay", "bounded", "--out", out)
+    left = [f for f in os.listdir(TMP) if f.startswith("l.safetensors") and f != "l.safetensors"]
+    expect(not left, f"left behind: {left}")
+
+
+@check
+def eval_rows():
+    j = good_json("eval", NANO, "--text", HELDOUT, "--ctx", "64,128", "--kv", "fp4,fp8,bf16", "--windows", 2, "--json")
+    rows = j["rows"]
+    expect([(r["ctx"], r["kv"]) for r in rows] == [(c, k) for c in (64, 128) for k in ("fp4", "fp8", "bf16")], str(rows)[:300])
+    for r in rows:
+        for k in ("tokens", "perplexity", "kl_vs_bf16", "top1_agreement", "kv_bytes_per_token", "prefill_tokens_per_s",
+                  "decode_tokens_per_s", "peak_bytes", "loss"):
+            expect(isinstance(r[k], (int, float)), f"{k}: {r[k]}")
+        expect(r["tokens"] == 2 * (r["ctx"] - 1), str(r))
+        expect(abs(math.exp(r["loss"]) / r["perplexity"] - 1) < 1e-6 and 10 < r["perplexity"] < 200, str(r))
+        expect(0 <= r["kl_vs_bf16"] < 0.1 and 0.8 < r["top1_agreement"] <= 1, str(r))
+    expect(rows[0]["kl_vs_bf16"] > 0 and rows[2]["kl_vs_bf16"] == 0 and rows[2]["top1_agreement"] == 1, str(rows)[:500])
+    expect([r["kv_bytes_per_token"] for r in rows[:3]] == [212, 332, 580], str([r["kv_bytes_per_token"] for r in rows[:3]]))
+    r = good_json("eval", NANO, "--text", HELDOUT, "--ctx", 64, "--kv", "main=fp8,index=bf16;fp4", "--no-kl", "--json")["rows"]
+    expect([x["kv"] for x in r] == ["main=fp8,index=bf16", "fp4"] and r[0]["kl_vs_bf16"] is None, str(r)[:300])
+    expect("perplexity" in good("eval", NANO, "--text", HELDOUT, "--ctx", 64).text, "no table")
+
+
+def chat(lines, *extra):
+    r = mote("chat", NANO, "--temp", 0, "-n", 8, *extra, stdin="".join(x + "\n" for x in lines).encode())
+    expect(r.rc == 0, str(r))
+    return r
+
+
+@check
+def chat_keeps_the_session():
+    for mode in ((), ("--think",)):
+        r = chat(["Good day to you, my dear.", "And what did she say?", "/regen", "/stats"], "--json", *mode)
+        j = [json.loads(line) for line in r.text.splitlines()]
+        expect(len(j) == 3, str(r))
+        expect(all(x["reply_tokens"] <= 8 and x["finish_reason"] in ("eos", "length") for x in j), str(j))
+        expect(j[0]["content"] == chat(["Good day to you, my dear."], *mode).text.rstrip("\n") or mode, "text and JSON differ")
+        # the second turn computes its own text only, the repeated one next to nothing, and greedily says the same
+        expect(j[1]["new_tokens"] < j[1]["context_tokens"] - j[1]["reply_tokens"] - 8, str(j))
+        expect(j[2]["new_tokens"] <= 8 and j[2]["content"] == j[1]["content"] and j[2]["reasoning"] == j[1]["reasoning"], str(j))
+        expect(j[2]["context_tokens"] == j[1]["context_tokens"], str(j))
+        expect("kv_main_codes" in r.err, "/stats")
+
+
+@check
+def chat_commands():
+    saved = os.path.join(TMP, "saved.json")
+    r = chat(["/help", "/system Be kind.", "Hello", "/save " + saved, "/reset", "Hello", "/quit", "never"], "--json")
+    j = [json.loads(line) for line in r.text.splitlines()]
+    expect(len(j) == 2 and j[0]["content"] == j[1]["content"], str(r))
+    with open(saved) as f:
+        m = json.load(f)
+    expect([x["role"] for x in m] == ["system", "user", "assistant"] and m[0]["content"] == "Be kind.", str(m))
+    one_line_error(mote("chat", NANO, stdin=b"/frob\n"), 1, "/frob")
+    r = mote("chat", NANO, "--ctx", 12, stdin=b"A rather long message that does not fit into twelve tokens of context\n")
+    one_line_error(r, 1, "full|limit", "/reset")
+
+
+# ---- pipes and signals ---------------------------------------------------------------------------------------------
+def start(*argv):
+    return subprocess.Popen([MOTE, *map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
+LONG = ("run", NANO, "-p", "It was", "-n", 50000, "--ignore-eos", "--temp", 1, "--seed", 3)
+
+
+@check
+def ctrl_c_ends_the_text():
+    p = start(*LONG)
+    first = p.stdout.read(4)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    expect(p.returncode == 130, f"status {p.returncode}, {err!r}")
+    expect(len(first) == 4 and (first + out).endswith(b"\n"), "the text does not end with a line end")
+    (first + out).decode()
+
+
+@check
+def ctrl_c_leaves_no_json():
+    p = start(*LONG, "--json")
+    time.sleep(1.5)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    expect(p.returncode == 130 and out == b"" and err.count(b"\n") == 1, f"status {p.returncode}, {out!r} {err!r}")
+
+
+@check
+def ctrl_c_in_a_long_prompt():
+    p = start("run", NANO, "-f", HELDOUT, "-n", 1, "--prefill", "full")
+    time.sleep(1.5)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    expect(p.returncode == 130 and out == b"" and b"interrupted" in err, f"status {p.returncode}, {out!r} {err!r}")
+
+
+@check
+def closed_pipe_ends_quietly():
+    p = start(*LONG)
+    p.stdout.read(4)
+    p.stdout.close()
+    expect(p.wait(timeout=60) == 141, f"status {p.returncode}")
+    expect(p.stderr.read() == b"", "it complained")
+
+
+@check
+def full_disk_is_said():
+    with open("/dev/full", "wb") as full:
+        for argv in (("run", NANO, "-p", "a", "-n", "4"), ("run", NANO, "-p", "a", "-n", "4", "--json"), ("plan", NANO), ("--help",)):
+            p = subprocess.run([MOTE, *argv], stdout=full, stderr=subprocess.PIPE)
+            expect(p.returncode == 1 and p.stderr.count(b"\n") == 1 and b"standard output" in p.stderr, f"{argv}: {p}")
+
+
+# ---- bad input (exit 1, one line that names file and field, nothing on stdout) -------------------------------------
+def damaged(name, **changes):
+    """A copy of nano made of links; changes: file name (with '__' for '.') -> None (missing), bytes, or function of its bytes."""
+    folder = os.path.join(TMP, name)
+    os.makedirs(folder, exist_ok=True)
+    for f in os.listdir(NANO):
+        to = os.path.join(folder, f)
+        if os.path.lexists(to):
+            os.remove(to)
+        os.symlink(os.path.join(NANO, f), to)
+    for f, change in changes.items():
+        f = f.replace("__", ".")
+        to = os.path.join(folder, f)
+        with open(to, "rb") as old:
+            data = old.read()
+        os.remove(to)
+        if change is None:
+            continue
+        with open(to, "wb") as new:
+            new.write(change if isinstance(change, bytes) else change(data))
+    return folder
+
+
+SHARD = "model-0000{}-of-00003.safetensors"
+
+
+def shard_of(tensor):
+    with open(os.path.join(NANO, "model.safetensors.index.json")) as f:
+        return json.load(f)["weight_map"][tensor]
+
+
+def header(edit):
+    """Change a shard's header; its length may change, the data stay."""
+    def change(data):
+        n = struct.unpack("<Q", data[:8])[0]
+        h = json.loads(data[8:8 + n])
+        edit(h)
+        text = json.dumps(h, separators=(",", ":")).encode()
+        return struct.pack("<Q", len(text)) + text + data[8 + n:]
+    return change
+
+
+def in_json(edit):
+    def change(data):
+        j = json.loads(data)
+        edit(j)
+        return json.dumps(j).encode()
+    return change
+
+
+def tensor_edit(tensor, **fields):
+    return {shard_of(tensor): header(lambda h: h[tensor].update(fields))}
+
+
+def config(**fields):
+    def edit(j):
+        for k, v in fields.items():
+            if v is None:
+                del j["text_config"][k]
+            else:
+                j["text_config"][k] = v
+    return {"config__json": in_json(edit)}
+
+
+def tokenizer(edit):
+    return {"tokenizer__json": in_json(edit)}
+
+
+def set_at(j, value, *path):
+    for p in path[:-1]:
+        j = j[p]
+    j[path[-1]] = value
+
+
+EMBED = "embed.weight"
+W1 = "layers.3.ffn.experts.5.w1.weight"
+MODELS = [
+    ("missing shard", {SHARD.format(2): None}, [SHARD.format(2)]),
+    ("truncated shard", {SHARD.format(2): lambda d: d[:len(d) // 2]}, [SHARD.format(2)]),
+    ("shard one byte short", {SHARD.format(3): lambda d: d[:-1]}, [SHARD.format(3)]),
+    ("shard with a tail", {SHARD.format(3): lambda d: d + b"x"}, [SHARD.format(3)]),
+    ("empty shard", {SHARD.format(1): b""}, [SHARD.format(1)]),
+    ("truncated header", {SHARD.format(1): lambda d: d[:100]}, [SHARD.format(1)]),
+    ("header length overflows", {SHARD.format(1): lambda d: b"\xff" * 8 + d[8:]}, [SHARD.format(1)]),
+    ("header is not JSON", {SHARD.format(1): lambda d: d[:8] + b"]" + d[9:]}, [SHARD.format(1)]),
+    ("unknown dtype", tensor_edit(EMBED, dtype="Q4_K"), [shard_of(EMBED), EMBED, "Q4_K"]),
+    ("wrong dtype", tensor_edit(EMBED, dtype="F16"), [EMBED, "F16"]),
+    ("wrong dtype of an expert", tensor_edit(W1, dtype="F8_E5M2"), [W1, "F8_E5M2|shape"]),
+    ("wrong shape", tensor_edit(EMBED, shape=[2048, 512]), [EMBED]),
+    ("shape that overflows", tensor_edit(EMBED, shape=[1 << 62, 1 << 62]), [shard_of(EMBED), EMBED]),
+    ("negative shape", tensor_edit(EMBED, shape=[-4096, 256]), [shard_of(EMBED), EMBED]),
+    ("offsets outside the file", {shard_of(EMBED): header(lambda h: h[EMBED].update(data_offsets=[1 << 50, (1 << 50) + 2097152]))},
+     [shard_of(EMBED), EMBED]),
+    ("missing tensor", {shard_of(W1): header(lambda h: h.__setitem__("renamed", h.pop(W1))), "model__safetensors__index__json": in_json(
+        lambda j: j["weight_map"].__setitem__("renamed", j["weight_map"].pop(W1)))}, [W1]),
+    ("tensor that the index does not know", {shard_of(W1): header(lambda h: h.__setitem__("renamed", h.pop(W1)))},
+     [shard_of(W1), "renamed|" + W1]),
+    ("index names a missing shard", {"model__safetensors__index__json": in_json(
+        lambda j: j["weight_map"].__setitem__(EMBED, "model-00009-of-00003.safetensors"))}, ["model-00009-of-00003.safetensors"]),
+    ("index leads out of the folder", {"model__safetensors__index__json": in_json(
+        lambda j: j["weight_map"].__setitem__(EMBED, "../../etc/passwd"))}, ["index.json"]),
+    ("index is not JSON", {"model__safetensors__index__json": b"{"}, ["model.safetensors.index.json"]),
+    ("no config", {"config__json": None}, ["config.json"]),
+    ("config is not JSON", {"config__json": b"{\"text_config\": {"}, ["config.json"]),
+    ("config is a list", {"config__json": b"[]"}, ["config.json"]),
+    ("config of another model", {"config__json": b'{"model_type": "bert", "hidden_size": 4}'}, ["config.json", "model_type"]),
+    ("config lacks head_dim", config(head_dim=None), ["config.json", "head_dim"]),
+    ("config: negative window", config(sliding_window=-5), ["config.json", "sliding_window"]),
+    ("config: text for a number", config(hidden_size="256"), ["config.json", "hidden_size"]),
+    ("config: huge layer count", config(num_hidden_layers=1 << 40), ["config.json", "num_hidden_layers"]),
+    ("config: zero experts", config(n_routed_experts=0), ["config.json", "n_routed_experts"]),
+    ("config: more picks than experts", config(num_experts_per_tok=17), ["config.json", "num_experts_per_tok"]),
+    ("config: source layer outside", config(kv_source_layer_ids=[2, 4, 60]), ["config.json", "kv_source_layer_ids"]),
+    ("config: short ratio list", config(compress_ratios=[0, 0, 2]), ["config.json", "compress_ratios"]),
+    ("config contradicts the tensors: hidden", config(hidden_size=512), [EMBED + "|hidden_size"]),
+    ("config contradicts the tensors: vocabulary", config(vocab_size=2048), [EMBED + "|vocab_size"]),
+    ("config contradicts the tensors: experts", config(n_routed_experts=32), ["layers.0.ffn"]),
+    ("config contradicts the tensors: layers", config(num_hidden_layers=13, compress_ratios=[0, 0, 2, 2, 2, 2] + [1] * 7),
+     ["layers.12."]),
+    ("config contradicts the tensors: Engram rows", config(engram_num_embeddings=[65856, 66339]), ["engram"]),
+    ("generation_config is not JSON", {"generation_config__json": b"nonsense"}, ["generation_config.json"]),
+    ("tokenizer is not JSON", {"tokenizer__json": lambda d: d[:5000]}, ["tokenizer.json"]),
+    ("tokenizer of another kind", tokenizer(lambda j: set_at(j, "Unigram", "model", "type")), ["tokenizer.json", "Unigram"]),
+    ("tokenizer with byte_fallback", tokenizer(lambda j: set_at(j, True, "model", "byte_fallback")), ["tokenizer.json", "byte_fallback"]),
+    ("tokenizer with an unknown pre-tokenizer", tokenizer(lambda j: set_at(j, {"type": "Metaspace"}, "pre_tokenizer", "pretokenizers", 0)),
+     ["tokenizer.json", "Metaspace"]),
+    ("tokenizer with an unknown normalizer", tokenizer(lambda j: set_at(j, {"type": "Lowercase"}, "normalizer")),
+     ["tokenizer.json", "normalizer|Lowercase"]),
+    ("tokenizer with a bad pattern", tokenizer(lambda j: set_at(j, {"Regex": "(["}, "pre_tokenizer", "pretokenizers", 0, "pattern")),
+     ["tokenizer.json", "pattern|regex|Regex"]),
+    ("tokenizer with an id outside", tokenizer(lambda j: j["added_tokens"][3].update(id=1 << 30)), ["tokenizer.json"]),
+]
+
+
+def bad_model(name, changes, words):
+    folder = damaged(name.replace(" ", "-").replace(":", ""), **changes)
+    one_line_error(mote("run", folder, "-p", "Emma", "-n", 1), 1, *words)
+    one_line_error(mote("run", folder, "-p", "Emma", "-n", 1, "--json"), 1, *words)
+    shutil.rmtree(folder)
+
+
+for name, changes, words in MODELS:
+    add("bad model: " + name, lambda n=name, c=changes, w=words: bad_model(n, c, w))
+
+OUT = os.path.join(TMP, "never.safetensors")
+BAD = [
+    ("no such folder", ("run", os.path.join(TMP, "nowhere"), "-p", "a"), ["nowhere"]),
+    ("a file for a folder", ("run", HELDOUT, "-p", "a"), ["heldout.txt"]),
+    ("an empty folder", ("run", os.path.join(TMP, "empty"), "-p", "a"), ["config.json"]),
+    ("token id too large", ("run", NANO, "--ids", "0,4096"), ["4096"]),
+    ("token id negative", ("run", NANO, "--ids", "0,-1"), ["-1"]),
+    ("token id of logits", ("logits", NANO, "--ids", "0,5000", "--out", OUT), ["5000"]),
+    ("token id of --decode in logits", ("logits", NANO, "--ids", "0,5", "--decode", "4097", "--out", OUT), ["4097"]),
+    ("token id of tokenize", ("tokenize", NANO, "--decode", "35,70000"), ["70000"]),
+    ("cut inside a group", ("logits", NANO, "--ids", "0,35,3346,2603,283", "--cut", "3", "--out", OUT), ["2"]),
+    ("prompt file is missing", ("run", NANO, "-f", os.path.join(TMP, "nowhere.txt")), ["nowhere.txt"]),
+    ("prompt file is a folder", ("run", NANO, "-f", TMP), [TMP]),
+    ("prompt without tokens", ("run", NANO, "-p", "", "--no-bos"), ["no tokens"]),
+    ("prompt over --ctx", ("run", NANO, "-p", "Emma Woodhouse, handsome, clever, and rich", "--ctx", "4"), ["4"]),
+    ("--ctx over the model", ("run", NANO, "-p", "a", "--ctx", "128K"), ["--ctx", "65,536|65536"]),
+    ("eval text is missing", ("eval", NANO, "--text", os.path.join(TMP, "nowhere.txt")), ["nowhere.txt"]),
+    ("eval text is too short", ("eval", NANO, "--text", os.path.join(NANO, "config.json"), "--ctx", "8K"), ["config.json", "8192"]),
+    ("eval --ctx over the model", ("eval", NANO, "--text", HELDOUT, "--ctx", "1M"), ["--ctx", "65,536|65536"]),
+    ("logits into nowhere", ("logits", NANO, "--ids", "0,5", "--out", os.path.join(TMP, "nowhere", "x")), ["nowhere"]),
+    ("logits onto a folder", ("logits", NANO, "--ids", "0,5", "--out", TMP), [TMP]),
+    ("plan of nothing", ("plan", os.path.join(TMP, "nowhere.json")), ["nowhere.json"]),
+    ("plan of a text", ("plan", HELDOUT), ["heldout.txt"]),
+    ("inspect of nothing", ("inspect", os.path.join(TMP, "nowhere")), ["nowhere"]),
+]
+
+
+def bad_input(argv, words):
+    os.makedirs(os.path.join(TMP, "empty"), exist_ok=True)
+    for more in ((), ("--json",)):
+        one_line_error(mote(*argv, *more), 1, *words)
+    expect(not os.path.exists(OUT), "a logits file was left behind")
+
+
+for name, argv, words in BAD:
+    add("bad input: " + name, lambda a=argv, w=words: bad_input(a, w))
+
+
+@check
+def bad_input_prompt_longer_than_the_model():
+    with open(HELDOUT, "rb") as f:
+        text = f.read()
+    t0 = time.time()
+    one_line_error(mote("run", NANO, "-", "-n", 1, stdin=text + text), 1, "65,536|65536")
+    expect(time.time() - t0 < 20, "it ran before it refused")
+
+
+@check
+def bad_environment():
+    one_line_error(mote("run", NANO, "-p", "a", "-n", 1, env={"MOTE_THREADS": "many"}), 1, "MOTE_THREADS", "many")
+    one_line_error(mote("run", NANO, "-p", "a", "-n", 1, env={"MOTE_THREADS": "0"}), 1, "MOTE_THREADS")
+    one_line_error(mote("run", NANO, "-p", "a", "-n", 1, env={"MOTE_CPU_MASK": "sse9"}), 1, "MOTE_CPU_MASK", "sse9")
+
+
+@check
+def a_model_without_tokenizer():
+    folder = damaged("no-tokenizer", tokenizer__json=None)
+    one_line_error(mote("run", folder, "-p", "Emma", "-n", 1), 1, "tokenizer.json")
+    one_line_error(mote("tokenize", folder, "-p", "Emma"), 1, "tokenizer.json")
+    one_line_error(mote("chat", folder, stdin=b"hi\n"), 1, "tokenizer.json")
+    j = good_json("run", folder, "--ids", IDS, "-n", 4, "--temp", 0, "--json")
+    expect(j["text"] is None and j["tokens"] == good_json("run", NANO, "--ids", IDS, "-n", 4, "--temp", 0, "--json")["tokens"], str(j)[:200])
+    expect(good("run", folder, "--ids", IDS, "-n", 4, "--temp", 0).text.split() == [str(t) for t in j["tokens"]], "ids as text")
+
+
+if LIMITS:
+    @check
+    def no_memory():
+        """With every limit on the address space: done, or one line and nothing on stdout. (Below 24 MiB the loader itself fails.)"""
+        failed = 0
+        for mib in [24, 28, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 144, 160, 192, 224, 256, 384, 512, 1024, 4096]:
+            r = mote("run", NANO, "-p", "It was a truth universally acknowledged", "-n", 2, "--json", "-t", 2, limit=mib << 20)
+            if r.rc == 0:
+                json.loads(r.text)
+                break
+            one_line_error(r, 1, "memory|thread|allocate")
+            failed += 1
+        expect(r.rc == 0 and failed, f"{failed} limits failed; last: {r}")
+
+
+# ---- run them ------------------------------------------------------------------------------------------------------
+def main():
+    n_passed = n_failed = 0
+    try:
+        for name, f in CHECKS:
+            if WORDS and not any(w in name for w in WORDS):
+                continue
+            try:
+                f()
+            except Failed as e:
+                n_failed += 1
+                print(f"FAILED  {name}\n        {e}", flush=True)
+            except Exception as e:                                       # a surprise in the check itself is a failure too
+                n_failed += 1
+                print(f"FAILED  {name}\n        {type(e).__name__}: {e}", flush=True)
+            else:
+                n_passed += 1
+                print(f"ok      {name}", flush=True)
+    finally:
+        shutil.rmtree(TMP, ignore_errors=True)
+    print(f"{n_passed} passed, {n_failed} failed")
+    return 1 if n_failed or not n_passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

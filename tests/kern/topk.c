@@ -1,0 +1,125 @@
+/* Top-k of a stream against a full sort: ties, NaN, infinities, ascending and equal scores, any k, any push sizes. */
+#include "test.h"
+
+#include <math.h>
+
+#include "kern/topk.h"
+
+typedef struct item { float score; uint32_t index; } item;
+
+static int better(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+enum { STYLES = 9 };
+
+static float draw(rnd *r, int style, size_t i)
+{
+    static const float special[] = { 0, -0.f, NAN, -NAN, INFINITY, -INFINITY, 1, -1, 0x1p-149f, -0x1p-149f };
+    switch (style) {
+    case 0: return rnd_unit(r);
+    case 1: return (float)i;                                 /* ascending */
+    case 2: return -(float)i;
+    case 3: return 1.5f;                                     /* all equal */
+    case 4: return (float)rnd_below(r, 8) - 4;               /* many ties */
+    case 5: return special[rnd_below(r, 10)];
+    case 6: return rnd_below(r, 3) ? -INFINITY : rnd_unit(r);
+    case 7: return rnd_below(r, 2) ? -0.f : 0;
+    default: return NAN;
+    }
+}
+
+static void test_against_sort(void **state)
+{
+    static const size_t ks[] = { 0, 1, 2, 7, 64, 512, 1000, 2048 };
+    for (uint64_t seed = 1; seed <= 1200; seed++) {
+        rnd r = { seed };
+        rnd_u64(&r);
+        size_t k = ks[rnd_below(&r, 8)], n = rnd_below(&r, seed % 10 ? 3000 : 40000);
+        int style = (int)rnd_below(&r, STYLES);
+        uint32_t base = rnd_below(&r, 2) ? 0xfffff000u - (uint32_t)n : 0;
+        float *scores = malloc((n + 1) * sizeof *scores);
+        item *all = malloc((n + 1) * sizeof *all);
+        uint32_t *want = malloc((n + 1) * sizeof *want), *got = malloc((k + 1) * sizeof *got);
+        size_t valid = 0;
+        for (size_t i = 0; i < n; i++) {
+            scores[i] = draw(&r, style, i);
+            if (scores[i] > -INFINITY)
+                all[valid++] = (item){ scores[i], base + (uint32_t)i };
+        }
+        qsort(all, valid, sizeof *all, better);
+        size_t n_want = valid < k ? valid : k;
+        for (size_t i = 0; i < n_want; i++)
+            want[i] = all[i].index;
+        qsort(want, n_want, sizeof *want, by_index);
+
+        mote__topk t;
+        void *memory = aligned_alloc(64, mote__topk_bytes(k));
+        mote__topk_init(&t, k, memory);
+        for (int round = 0; round < 2; round++) {            /* the second time after a reset */
+            got[k] = 0xabcdef01;
+            for (size_t at = 0; at < n;) {
+                size_t step = 1 + rnd_below(&r, round ? 16 : 2500);
+                step = step < n - at ? step : n - at;
+                mote__topk_push(&t, scores + at, step, base + (uint32_t)at);
+                at += step;
+            }
+            size_t n_got = mote__topk_finish(&t, got);
+            if (n_got != n_want)
+                fail_msg("seed=%llu k=%zu n=%zu style=%d: %zu selected, want %zu", (unsigned long long)seed, k, n, style,
+                         n_got, n_want);
+            for (size_t i = 0; i < n_got; i++)
+                if (got[i] != want[i])
+                    fail_msg("seed=%llu k=%zu n=%zu style=%d: [%zu] is %u, want %u", (unsigned long long)seed, k, n,
+                             style, i, got[i], want[i]);
+            assert_int_equal(got[k], 0xabcdef01);
+            mote__topk_reset(&t);
+        }
+        free(scores), free(all), free(want), free(got), free(memory);
+    }
+}
+
+static void test_memory(void **state)
+{
+    assert_true(mote__topk_bytes(512) <= (2 * 512 + 1024) * 8);
+    assert_true(mote__topk_bytes(0) % 64 == 0 && mote__topk_bytes(513) % 64 == 0);
+    assert_true(mote__topk_bytes((size_t)-1) == (size_t)-1);
+    assert_true(mote__topk_bytes((size_t)-1 / 4) == (size_t)-1);
+}
+
+/* A million ascending scores: every one is accepted, and still no score costs more than O(1). What would be quadratic
+ * takes minutes here, so the meson timeout is the judge. */
+static void test_long_ascending(void **state)
+{
+    enum { N = 1 << 20, K = 512 };
+    mote__topk t;
+    void *memory = aligned_alloc(64, mote__topk_bytes(K));
+    float *scores = malloc(N * sizeof *scores);
+    uint32_t out[K];
+    for (int i = 0; i < N; i++)
+        scores[i] = (float)i;
+    mote__topk_init(&t, K, memory);
+    mote__topk_push(&t, scores, N, 7);
+    assert_int_equal(mote__topk_finish(&t, out), K);
+    for (uint32_t i = 0; i < K; i++)
+        assert_int_equal(out[i], N - K + i + 7);
+    free(memory), free(scores);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_sort), cmocka_unit_test(test_memory), cmocka_unit_test(test_long_ascending),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* --kv: what texts mean, which are refused and how, and the bytes that follow. */
+#include "test.h"
+
+#include "kv/spec.h"
+
+static mote__config published, tiny;
+
+static int setup(void **state)
+{
+    (void)state;
+    mote_err err;
+    return mote__config_load(&published, source_path("tests/data/config/v41-flash.json"), &err) ||
+           mote__config_load(&tiny, source_path("tests/data/config/tiny-a.json"), &err);
+}
+
+static void test_good(void **state)
+{
+    (void)state;
+    /* text, the same written back, bytes per token, window bytes */
+    static const struct { const char *text, *back; double bytes, main, index; size_t window; } rows[] = {
+        { NULL, "main=fp4,index=mxfp4,window=fp8", 890, 720, 170, 2703360 },
+        { "", "main=fp4,index=mxfp4,window=fp8", 890, 720, 170, 2703360 },
+        { "fp4", "main=fp4,index=mxfp4,window=fp8", 890, 720, 170, 2703360 },
+        { "mxfp4", "main=mxfp4,index=mxfp4,window=fp8", 850, 680, 170, 2703360 },
+        { "fp4-32", "main=fp4-32,index=mxfp4,window=fp8", 850, 680, 170, 2703360 },
+        { "main=fp4-64", "main=fp4-64,index=mxfp4,window=fp8", 830, 660, 170, 2703360 },
+        { "fp4-128,window=bf16", "main=fp4-128,index=mxfp4,window=bf16", 820, 650, 170, 5242880 },
+        { "fp8,index=fp8", "main=fp8,index=fp8,window=fp8", 1650, 1320, 330, 2703360 },
+        { "index=bf16,main=bf16,window=bf16", "main=bf16,index=bf16,window=bf16", 3200, 2560, 640, 5242880 },
+        { "f32,index=f32,window=f32", "main=f32,index=f32,window=f32", 6400, 5120, 1280, 10485760 },
+        { "main.8=fp8", "main=fp4,main.8=fp8,index=mxfp4,window=fp8", 1010, 840, 170, 2703360 },
+        { "main.8=fp8,main=bf16", "main=bf16,main.8=fp8,index=mxfp4,window=fp8", 2482, 2312, 170, 2703360 },
+        { "index.20=bf16", "main=fp4,index=mxfp4,index.20=bf16,window=fp8", 1078, 720, 358, 2703360 },
+        { "main.2=fp8,main.8=fp8,main.14=fp8", "main=fp8,main.20=fp4,index=mxfp4,window=fp8", 1250, 1080, 170, 2703360 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mote__kv_spec s, again;
+        mote_err err = { 0 };
+        double parts[4];
+        if (mote__kv_spec_parse(&s, rows[i].text, &published, &err))
+            fail_msg("%s: %s", rows[i].text, err.message);
+        char *back = mote__kv_spec_text(&s, &published);
+        assert_string_equal(back, rows[i].back);
+        assert_int_equal(mote__kv_spec_parse(&again, back, &published, &err), 0);
+        assert_memory_equal(&s, &again, sizeof s);
+        free(back);
+        if (mote__kv_spec_bytes_per_token(&s, &published, parts) != rows[i].bytes)
+            fail_msg("%s: %g bytes", rows[i].text, mote__kv_spec_bytes_per_token(&s, &published, NULL));
+        assert_true(parts[0] + parts[1] == rows[i].main && parts[2] + parts[3] == rows[i].index);
+        assert_int_equal(mote__kv_spec_window_bytes(&s, &published), rows[i].window);
+    }
+    mote__kv_spec s;
+    double parts[4];
+    assert_int_equal(mote__kv_spec_parse(&s, NULL, &published, NULL), 0);
+    mote__kv_spec_bytes_per_token(&s, &published, parts);
+    assert_true(parts[0] == 640 && parts[1] == 80 && parts[2] == 160 && parts[3] == 10);
+}
+
+static void test_bad(void **state)
+{
+    (void)state;
+    static const struct { const char *text; int code; const char *words; } rows[] = {
+        { "fp5", MOTE_EINVAL, "'fp5': 'fp5' is no format; for main there are fp4, mxfp4, fp4-32, fp4-64, fp4-128, fp8, bf16, f32" },
+        { "main=", MOTE_EINVAL, "'main=': '' is no format" },
+        { "main=FP4", MOTE_EINVAL, "'FP4' is no format" },
+        { "fp4 ", MOTE_EINVAL, "'fp4 ' is no format" },
+        { "keys=fp4", MOTE_EINVAL, "'keys=fp4': 'keys' is no part of the cache; there are main, index, window" },
+        { "=fp4", MOTE_EINVAL, "'' is no part of the cache" },
+        { "main,fp4", MOTE_EINVAL, "'main' is no format" },
+        { "index=fp4", MOTE_EINVAL, "'index=fp4': index cannot be stored as fp4; for index there are mxfp4, fp8, bf16, f32" },
+        { "window=mxfp4", MOTE_EINVAL, "window cannot be stored as mxfp4; for window there are fp8, bf16, f32" },
+        { "main.9=fp8", MOTE_EINVAL, "'main.9=fp8': '9' is no KV source of this model; there are 2, 8, 14, 20" },
+        { "main.=fp8", MOTE_EINVAL, "'' is no KV source" },
+        { "main.08=fp8", MOTE_EINVAL, "'08' is no KV source" },
+        { "window.2=fp8", MOTE_EINVAL, "'window.2=fp8': window has one format for all layers" },
+        { "main=fp4,fp8", MOTE_EINVAL, "'fp8': main is given twice" },
+        { "main.8=fp4,main.8=fp8", MOTE_EINVAL, "'main.8=fp8': main.8 is given twice" },
+        { "fp4,", MOTE_EINVAL, "an empty word" },
+        { ",fp4", MOTE_EINVAL, "an empty word" },
+        { "fp4,,index=fp8", MOTE_EINVAL, "an empty word" },
+    };
+    mote__kv_spec s;
+    mote_err err;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        err = (mote_err){ 0 };
+        int rc = mote__kv_spec_parse(&s, rows[i].text, &published, &err);
+        if (rc != rows[i].code || !strstr(err.message, rows[i].words) || strncmp(err.message, "kv formats: ", 12))
+            fail_msg("%s: %d '%s', expected '%s'", rows[i].text, rc, err.message, rows[i].words);
+    }
+    /* groups must divide the vectors: head_dim 32, index_head_dim 32 */
+    assert_int_equal(mote__kv_spec_parse(&s, "fp4-32", &tiny, &err), 0);
+    assert_int_equal(mote__kv_spec_parse(&s, "fp4-64", &tiny, &err), MOTE_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "fp4-64 stores groups of 64 values, this model's 'head_dim' is 32"));
+    assert_int_equal(mote__kv_spec_parse(&s, "main.5=fp4-128", &tiny, &err), MOTE_EUNSUPPORTED);
+    /* a word of any length */
+    static char longest[5000];
+    memset(longest, 'x', sizeof longest - 1);
+    assert_int_equal(mote__kv_spec_parse(&s, longest, &published, &err), MOTE_EINVAL);
+}
+
+/* Any text gives an answer and, if it is taken, comes back the same. */
+static void test_random(void **state)
+{
+    (void)state;
+    static const char *const bits[] = { "main", "index", "window", "=", ".", ",", "fp4", "mxfp4", "fp8", "bf16", "f32", "8", "20", "x", "" };
+    rnd r = { 4 };
+    int taken = 0;
+    for (int i = 0; i < 200000; i++) {
+        char text[200] = "";
+        for (size_t k = rnd_below(&r, 10); k; k--)
+            strcat(text, bits[rnd_below(&r, sizeof bits / sizeof *bits)]);
+        mote__kv_spec s, again;
+        mote_err err = { 0 };
+        if (mote__kv_spec_parse(&s, text, &published, &err)) {
+            assert_true(err.message[0] != 0);
+            continue;
+        }
+        taken++;
+        char *back = mote__kv_spec_text(&s, &published);
+        assert_int_equal(mote__kv_spec_parse(&again, back, &published, NULL), 0);
+        assert_memory_equal(&s, &again, sizeof s);
+        free(back);
+    }
+    assert_true(taken > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_random) };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
