@@ -177,7 +177,7 @@ static int encode_all(encoder *e, size_t n, const mote__text_piece *pieces, size
 {
     int rc = MOTE_OK;
     for (int level = 0; level < 2; level++)
-        e->cursors[level] = (cursor){ pieces, pieces + n_pieces, 0 };
+        e->cursors[level] = (cursor){ pieces, n_pieces ? pieces + n_pieces : pieces, 0 };
     e->kinds = mote__alloc(NULL, MOTE_MEM_OTHER, n);
     if (!e->kinds || mote__buf_reserve(&e->ids, (n / 3 + 16) * sizeof(int32_t)))
         rc = no_memory(e);

@@ -259,18 +259,21 @@ static void test_slow_bpe(void **state)
 /* tokenizer.json with all byte letters as ids 0..255, "ab" 256, "abc" 257, "bc" 258, merges in the order given. */
 static char *small_file(const char *merges, const char *added)
 {
-    char *s = malloc(20000), *p = s;
-    assert_non_null(s);
-    p += sprintf(p, "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [%s], \"normalizer\": null, \"pre_tokenizer\": "
+    const size_t room = 20000;
+    char *s = malloc(room);
+    if (!s)
+        abort();
+    size_t n = (size_t)snprintf(s, room,
+                    "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [%s], \"normalizer\": null, \"pre_tokenizer\": "
                     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\s+\"}, "
                     "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
                     "\"trim_offsets\": true, \"use_regex\": false}]}, \"post_processor\": null, \"decoder\": {\"type\": "
                     "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"byte_fallback\": false, \"vocab\": {", added);
     for (unsigned b = 0, other = 0; b < 256; b++) {
         int itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        p += sprintf(p, "\"\\u%04x\": %u, ", itself ? b : 0x100 + other++, b);
+        n += (size_t)snprintf(s + n, room - n, "\"\\u%04x\": %u, ", itself ? b : 0x100 + other++, b);
     }
-    sprintf(p, "\"ab\": 256, \"abc\": 257, \"bc\": 258}, \"merges\": [%s]}}", merges);
+    snprintf(s + n, room - n, "\"ab\": 256, \"abc\": 257, \"bc\": 258}, \"merges\": [%s]}}", merges);
     return s;
 }
 
@@ -351,11 +354,12 @@ static void test_added_tokens(void **state)
 /* Replace the first `from` in a good file, or put `to` in front of the last brace when from is NULL; expect a refusal. */
 static void check_refused(const char *from, const char *to, const char *says)
 {
-    char *s = small_file("\"a b\"", ADDED(300, "<x>", false)), *bad = malloc(30000);
+    char *s = small_file("\"a b\"", ADDED(300, "<x>", false));
+    static char bad[30000];
     char *at = from ? strstr(s, from) : s + strlen(s) - 1;
-    assert_non_null(at);
-    assert_non_null(bad);
-    sprintf(bad, "%.*s%s%s", (int)(at - s), s, to, at + (from ? strlen(from) : 0));
+    if (!at)
+        fail_msg("'%s' is not in the good file", from);
+    snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - s), s, to, at + (from ? strlen(from) : 0));
     mote__tokenizer *tok;
     mote_err err = { 0 };
     int rc = mote__tokenizer_parse(&tok, bad, strlen(bad), "bad.json", &err);
@@ -365,7 +369,6 @@ static void check_refused(const char *from, const char *to, const char *says)
         fail_msg("'%s' for '%s': %s", to, from ? from : "}", err.message);
     assert_null(tok);
     free(s);
-    free(bad);
 }
 
 static void test_refusals(void **state)
