@@ -1,15 +1,15 @@
 /* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of rows) that threads take
  * in turn; how a job is cut never shows in its results, because an output of a row is one sum in a fixed order.
  *
- * Cutting: with few rows a tile is 16 outputs, enough bytes of weights to stream; with many it is 64 outputs times 96
- * rows, so that the rows (96 x 5120 floats: 1.9 MB) stay in L2 while weights are decoded once per 96 rows. */
+ * Cutting: with few rows a tile is 16 outputs, enough bytes of weights to stream; with many it is 64 outputs times 48
+ * rows, so that the rows (48 x 5120 floats: 1 MB) stay in L2 while weights are decoded once per 48 rows. */
 #include "kern/linear.h"
 
 #include <string.h>
 
 #include "kern/lanes.h"
 
-enum { FEW_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 96, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
+enum { FEW_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
 
 /* A job with its inputs arranged and its place in the lists of rows and tiles. */
 typedef struct plan {

@@ -87,7 +87,7 @@ static void test_attend(void **state)
                 plain(out, spread, &a, h, &w, &m);
                 for (size_t d = 0; d < dim; d++) {
                     /* A score is a sum of dim products of size |q||v| scale < 12 here; its error moves p by as much,
-                     * relatively. The rest is n roundings of the mix; BF16 probabilities add 2^-9. */
+                     * relatively. The rest is n roundings of the mix; BF16 probabilities add 2^-8. */
                     double bound = spread[d] * ((double)FLT_EPSILON * (12.0 * (double)(dim / 16 + 8) + (double)(w.n + m.n)) +
                                                 (a.published ? 0x1p-8 : 0)) + 1e-30;
                     if (!(fabs(out[d] - (double)want[h * dim + d]) <= bound))

@@ -135,7 +135,7 @@ static void test_linear(void **state)
         mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
         size_t unit = kind == MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind);
         size_t n_in = (1 + length(&r, seed % 50 ? 700 : 9000)) / unit * unit, n_out = length(&r, 70);
-        size_t n_rows = rnd_below(&r, 4) ? rnd_below(&r, 6) : rnd_below(&r, 20);
+        size_t n_rows = seed % 100 == 7 ? 190 + rnd_below(&r, 8) : rnd_below(&r, 4) ? rnd_below(&r, 6) : rnd_below(&r, 20);
         int style = (int)rnd_below(&r, FLOAT_STYLES);
         linear_case c;
         make_linear(&r, &g, &c, kind, n_out, n_in, n_rows, style);
@@ -174,7 +174,7 @@ static void test_linear(void **state)
     free(scratch);
 }
 
-/* A matrix too wide for even 4 outputs in the scratch. */
+/* A matrix so wide that no scratch could hold its rows decoded. */
 static void test_linear_wide(void **state)
 {
     float *scratch = aligned_alloc(64, MOTE_LINEAR_SCRATCH * sizeof(float));
@@ -476,8 +476,8 @@ static void test_index_meaning(void **state)
                     want += fmax(d, 0) * (double)w[h];
                     magnitude += fabs(d * (double)w[h]);
                 }
-                /* d is exact here (small integers); two BF16 roundings of 2^-9 a head and one of the sum */
-                double bound = magnitude * (bf16 ? 3 * 0x1p-9 : (HEADS + 1) * (double)FLT_EPSILON);
+                /* d is exact here (small integers); two BF16 roundings of 2^-8 a head and one of the sum */
+                double bound = magnitude * (bf16 ? 3 * 0x1p-8 * 1.01 : (HEADS + 1) * (double)FLT_EPSILON);
                 if (!(fabs((double)scores[e] - want) <= bound))
                     fail_msg("index_scores/%s bf16=%d entry %d: %a, want %a", variants[v]->name, bf16, e,
                              (double)scores[e], want);

@@ -18,7 +18,7 @@ INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const 
             UNROLL for (int e = 0; e < n_e; e++)
                 v[e] = vf_load(kv + (size_t)e * ldkv + d);
             UNROLL for (int h = 0; h < n_h; h++) {
-                vf a = vf_load(q + (size_t)h * ldq + d);
+                vf a = vf_keep(vf_load(q + (size_t)h * ldq + d));
                 UNROLL for (int e = 0; e < n_e; e++)
                     acc[h][e] = vf_fma(a, v[e], acc[h][e]);
             }
@@ -38,26 +38,31 @@ INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const 
             s[(size_t)h * lds + (size_t)e] = scale * lane_sum(sums[h * TILE_R + e]);
 }
 
+typedef void dots_fn(float *s, size_t lds, const float *q, size_t ldq, const float *kv, size_t ldkv, size_t dim, float scale);
+#define DOTS(n_h, n_e)                                                                                                \
+    static void dots_##n_h##_##n_e(float *s, size_t lds, const float *q, size_t ldq, const float *kv, size_t ldkv,    \
+                                   size_t dim, float scale)                                                           \
+    {                                                                                                                 \
+        dots_tile(n_h, n_e, s, lds, q, ldq, kv, ldkv, dim, scale);                                                    \
+    }
+DOTS(1, 1) DOTS(1, 2) DOTS(1, 3) DOTS(4, 1) DOTS(4, 2) DOTS(4, 3)
+#if defined(__AVX512F__)
+DOTS(1, 4) DOTS(1, 5) DOTS(1, 6) DOTS(4, 4) DOTS(4, 5) DOTS(4, 6)
+static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3, dots_1_4, dots_1_5, dots_1_6 },
+                                                { dots_4_1, dots_4_2, dots_4_3, dots_4_4, dots_4_5, dots_4_6 } };
+#else
+static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3 }, { dots_4_1, dots_4_2, dots_4_3 } };
+#endif
+
 static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
                  size_t dim, float scale)
 {
-    for (size_t j = 0; j < n;) {
-        int whole = n - j >= TILE_R;
-        for (size_t h = 0; h < n_heads;) {
-            float *to = s + h * lds + j;
-            const float *qh = q + h * ldq, *kj = kv + j * ldkv;
-            int heads = n_heads - h >= TILE_O;
-            if (heads && whole)
-                dots_tile(TILE_O, TILE_R, to, lds, qh, ldq, kj, ldkv, dim, scale);
-            else if (heads)
-                dots_tile(TILE_O, 1, to, lds, qh, ldq, kj, ldkv, dim, scale);
-            else if (whole)
-                dots_tile(1, TILE_R, to, lds, qh, ldq, kj, ldkv, dim, scale);
-            else
-                dots_tile(1, 1, to, lds, qh, ldq, kj, ldkv, dim, scale);
-            h += heads ? TILE_O : 1;
+    for (size_t j = 0, n_e; j < n; j += n_e) {
+        n_e = n - j < TILE_R ? n - j : TILE_R;
+        for (size_t h = 0, n_h; h < n_heads; h += n_h) {
+            n_h = n_heads - h < TILE_O ? 1 : TILE_O;
+            dots_tiles[n_h == TILE_O][n_e - 1](s + h * lds + j, lds, q + h * ldq, ldq, kv + j * ldkv, ldkv, dim, scale);
         }
-        j += whole ? TILE_R : 1;
     }
 }
 
@@ -74,7 +79,7 @@ INLINE void mix_tile(const int n_h, const int n_v, float *acc, size_t lda, const
         UNROLL for (int v = 0; v < n_v; v++)
             x[v] = n_v == MIX_V ? vf_load(kv + j * ldkv + v * VN) : vf_load_n(kv + j * ldkv + v * VN, last);
         UNROLL for (int h = 0; h < n_h; h++) {
-            vf w = vf_set(p[(size_t)h * ldp + j]);
+            vf w = vf_keep(vf_set(p[(size_t)h * ldp + j]));
             UNROLL for (int v = 0; v < n_v; v++)
                 a[h][v] = vf_fma(w, x[v], a[h][v]);
         }

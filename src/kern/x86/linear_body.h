@@ -1,20 +1,25 @@
 /* Linears on vectors, included once per instruction set.
  *
  * Few rows (1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
- * of the inputs. More rows: a block of up to 16 outputs is decoded into the scratch as fp32 in lane layout, then a
- * register tile of TILE_O outputs times TILE_R rows walks it, 16 vectors (of 16 lanes) of K at a time so that both
- * operands come from L1. Either way lane p of a sum sees the columns that kern.h gives it, in ascending order.
+ * of the inputs. More rows: 16 outputs at a time, K in blocks of 256 floats. A block is decoded once as fp32 in lane
+ * layout (16 KiB, so it stays in L1) and serves up to MANY_ROWS rows, whose partial sums wait in the scratch; register tiles
+ * of TILE_O outputs times TILE_R rows walk it. (Decoding whole rows of weights first was slower: the decoded rows left
+ * L1, and writing them cost as much as 8 rows of arithmetic.) Either way lane p of a sum sees the columns that kern.h
+ * gives it, in ascending order.
  *
  * MXFP4 scales are applied as the definition has it, fma(t, scale, sum), also after decoding: weights scaled beforehand
- * would round twice where a product is denormal. The price is one fma, load and store in nine.
+ * would round twice where a product is denormal. The price is one fma in nine.
  * FP8 is decoded as half floats, 2^-8 times the value; the scale carries the 2^8, and the product is the exact one.
  *
- * Not done here but by the scalar definition, row by row: E8M0 codes whose float is no plain exponent shift. No
- * checkpoint has them. E4M3 NaN codes are noticed on the way, and the output is then NaN as every sum over them is. */
+ * Not done here but by the scalar definition: E8M0 codes whose float is no plain exponent shift. No checkpoint has them.
+ * E4M3 NaN codes are noticed on the way, and the output is then NaN as every sum over them is. */
 
 enum {
-    BLOCK_O = 16,                          /* outputs decoded at once                        */
-    BLOCK_V = 16,                          /* vectors (16 floats) of K walked at once        */
+    BLOCK_O = 16,                          /* outputs decoded at once                                */
+    BLOCK_V = 16,                          /* vectors (16 floats) of K decoded at once               */
+    GROUPS = BLOCK_O / TILE_O,
+    TILE_FLOATS = TILE_O * TILE_R * 16,    /* partial sums of a register tile                        */
+    MANY_ROWS = 192,                       /* whose partial sums fit into the scratch (asserted below) */
 };
 
 /* Column vector i of the words v. F32, BF16, FP8 (unscaled, times 2^-8). */
@@ -197,153 +202,171 @@ static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp
 
 /* ---- many rows ---------------------------------------------------------------------------------------------- */
 
-/* Decoded outputs lie as [K block][output][BLOCK_V vectors][16]. MXFP4 scales, one vector a step, follow as
- * [output][step][16]. */
-INLINE float *decoded_at(float *block, size_t n_block_o, size_t o, size_t v)
-{
-    return block + ((v / BLOCK_V * n_block_o + o) * BLOCK_V + v % BLOCK_V) * 16;
-}
+/* A K block decoded: [output][vector][16]; MXFP4 scales: [output][step][16]. `seen`: as few_state has it. */
+typedef struct block {
+    _Alignas(64) float w[BLOCK_O][BLOCK_V * 16];
+    _Alignas(64) float scale[BLOCK_O][BLOCK_V / 8 * 16];
+    vi seen[BLOCK_O];
+} block;
 
-/* Decode outputs [o, o+n) and zero the rest of n_block_o. Bit i of the result: output o+i holds an E4M3 NaN. */
-INLINE unsigned decode_block(const mote__wkind kind, const mote__mat *m, size_t o0, size_t n, size_t n_block_o, float *block,
-                             float *scale_vectors)
+/* Vectors [v0, v0 + n_v) of outputs [o0, o0 + n). v0 is a multiple of BLOCK_V, so blocks begin and end with steps. */
+INLINE void decode_block(const mote__wkind kind, const mote__mat *m, size_t o0, size_t n, size_t v0, size_t n_v, block *b)
 {
     const size_t g = kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
-    const size_t words = m->n_in / g, steps = (words + 15) / 16;
-    unsigned bad = 0;
+    const size_t words = m->n_in / g, s0 = v0 / g, n_steps = n_v / g;
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *w = m->data + (o0 + i) * words * 4, *scale = m->scale;
+        const uint8_t *w = m->data + ((o0 + i) * words + s0 * 16) * 4, *scale = m->scale;
         if (kind == MOTE_W_MXFP4)
-            scale += (o0 + i) * m->scale_stride;
+            scale += (o0 + i) * m->scale_stride + s0 * 4;
         if (kind == MOTE_W_FP8)
-            scale += (m->scale_row0 + o0 + i) / 32 * m->scale_stride;
-        vi seen = vi_zero();
-        for (size_t s = 0; s < steps; s++) {
-            size_t left = words - s * 16 < 16 ? words - s * 16 : 16;
-            float *dst = decoded_at(block, n_block_o, i, s * g);     /* g divides BLOCK_V: a step stays in its K block */
-            for (int h = 0; h < HALVES; h++) {
+            scale += (m->scale_row0 + o0 + i) / 32 * m->scale_stride + s0 * 2;
+        for (size_t s = 0; s < n_steps; s++) {
+            const size_t left = words - (s0 + s) * 16 < 16 ? words - (s0 + s) * 16 : 16;
+            float *dst = b->w[i] + s * g * 16;
+            UNROLL for (int h = 0; h < HALVES; h++) {
                 vi v = step_words(w + s * 64, h, left);
                 if (kind == MOTE_W_MXFP4) {
                     UNROLL for (int k = 0; k < 8; k++)
                         vf_store(dst + k * 16 + h * VN, vf_nibble(v, k));
-                    vf_store(scale_vectors + (i * steps + s) * 16 + h * VN, mx_scale(mx_codes(scale + s * 4, left), h));
+                    vf_store(b->scale[i] + s * 16 + h * VN, mx_scale(mx_codes(scale + s * 4, left), h));
                     continue;
                 }
                 vf c[4], sv = vf_zero();
                 decode_words(kind, c, v);
                 if (kind == MOTE_W_FP8) {
                     sv = fp8_scale(scale + s * 2, left > 8, h);
-                    seen = vi_max_u8(seen, vi_or(v, vi_set8(0x80)));
+                    b->seen[i] = vi_max_u8(b->seen[i], vi_or(v, vi_set8(0x80)));
                 }
                 UNROLL for (size_t k = 0; k < g; k++)
                     vf_store(dst + k * 16 + h * VN, kind == MOTE_W_FP8 ? vf_mul(c[k], sv) : c[k]);
             }
         }
-        if (kind == MOTE_W_FP8 && vi_any_eq8(seen, vi_set8(0xff)))
-            bad |= 1u << i;
     }
-    for (size_t i = n; i < n_block_o; i++) {
-        for (size_t v = 0; v < steps * g; v++)
-            memset(decoded_at(block, n_block_o, i, v), 0, 16 * sizeof(float));
-        if (kind == MOTE_W_MXFP4)
-            memset(scale_vectors + i * steps * 16, 0, steps * 16 * sizeof(float));
+}
+
+static void decode_any(const mote__mat *m, size_t o0, size_t n, size_t v0, size_t n_v, block *b)
+{
+    switch (m->kind) {
+    case MOTE_W_BF16: decode_block(MOTE_W_BF16, m, o0, n, v0, n_v, b); break;
+    case MOTE_W_FP8: decode_block(MOTE_W_FP8, m, o0, n, v0, n_v, b); break;
+    case MOTE_W_MXFP4: decode_block(MOTE_W_MXFP4, m, o0, n, v0, n_v, b); break;
+    default: decode_block(MOTE_W_F32, m, o0, n, v0, n_v, b); break;
     }
-    return bad;
 }
 
 /* n_v vectors of K for TILE_O outputs and n_r rows. sums: [TILE_O][TILE_R][16], read and written. */
-INLINE void tile(const int scaled, const int n_r, const float *w, size_t n_v, const float *x, size_t ldxp, float *sums,
-                 const float *scale, size_t scale_stride)
+INLINE void tile(const int n_r, const float *w, size_t n_v, const float *x, size_t ldxp, float *sums)
 {
-    for (int h = 0; h < HALVES; h++) {
+    UNROLL for (int h = 0; h < HALVES; h++) {
         vf acc[TILE_O][TILE_R];
-        if (!scaled)
-            UNROLL for (int o = 0; o < TILE_O; o++)
+        UNROLL for (int o = 0; o < TILE_O; o++)
+            UNROLL for (int r = 0; r < n_r; r++)
+                acc[o][r] = vf_load(sums + (o * TILE_R + r) * 16 + h * VN);
+        for (size_t k = 0; k < n_v; k++) {
+            vf xv[TILE_R];
+            UNROLL for (int r = 0; r < n_r; r++)
+                xv[r] = vf_load(x + (size_t)r * ldxp + k * 16 + (size_t)(h * VN));
+            UNROLL for (int o = 0; o < TILE_O; o++) {
+                vf wv = vf_keep(vf_load(w + ((size_t)o * BLOCK_V + k) * 16 + (size_t)(h * VN)));
                 UNROLL for (int r = 0; r < n_r; r++)
-                    acc[o][r] = vf_load(sums + (o * TILE_R + r) * 16 + h * VN);
-        for (size_t v = 0; v < n_v; v += scaled ? 8 : 1) {
-            if (scaled)
-                UNROLL for (int o = 0; o < TILE_O; o++)
-                    UNROLL for (int r = 0; r < n_r; r++)
-                        acc[o][r] = vf_zero();
-            for (size_t k = v; k < v + (scaled ? 8 : 1); k++) {
+                    acc[o][r] = vf_fma(wv, xv[r], acc[o][r]);
+            }
+        }
+        UNROLL for (int o = 0; o < TILE_O; o++)
+            UNROLL for (int r = 0; r < n_r; r++)
+                vf_store(sums + (o * TILE_R + r) * 16 + h * VN, acc[o][r]);
+    }
+}
+
+/* The same for MXFP4: n_v is a multiple of 8, and a scale vector meets the sum of 8 columns. n_o outputs only, because the
+ * sums of a step need registers of their own. */
+INLINE void tile_scaled(const int n_o, const int n_r, const float *w, size_t n_v, const float *x, size_t ldxp, float *sums,
+                        const float *scale)
+{
+    UNROLL for (int h = 0; h < HALVES; h++) {
+        vf acc[TILE_O][TILE_R];
+        UNROLL for (int o = 0; o < n_o; o++)
+            UNROLL for (int r = 0; r < n_r; r++)
+                acc[o][r] = vf_load(sums + (o * TILE_R + r) * 16 + h * VN);
+        for (size_t s = 0; s < n_v / 8; s++) {
+            vf t[TILE_O][TILE_R];
+            UNROLL for (int o = 0; o < n_o; o++)
+                UNROLL for (int r = 0; r < n_r; r++)
+                    t[o][r] = vf_zero();
+            UNROLL for (size_t k = s * 8; k < s * 8 + 8; k++) {
                 vf xv[TILE_R];
                 UNROLL for (int r = 0; r < n_r; r++)
                     xv[r] = vf_load(x + (size_t)r * ldxp + k * 16 + (size_t)(h * VN));
-                UNROLL for (int o = 0; o < TILE_O; o++) {
-                    vf wv = vf_load(w + ((size_t)o * BLOCK_V + k) * 16 + (size_t)(h * VN));
+                UNROLL for (int o = 0; o < n_o; o++) {
+                    vf wv = vf_keep(vf_load(w + ((size_t)o * BLOCK_V + k) * 16 + (size_t)(h * VN)));
                     UNROLL for (int r = 0; r < n_r; r++)
-                        acc[o][r] = vf_fma(wv, xv[r], acc[o][r]);
+                        t[o][r] = vf_fma(wv, xv[r], t[o][r]);
                 }
             }
-            if (scaled)
-                UNROLL for (int o = 0; o < TILE_O; o++) {
-                    vf s = vf_load(scale + (size_t)o * scale_stride + v / 8 * 16 + (size_t)(h * VN));
-                    UNROLL for (int r = 0; r < n_r; r++) {
-                        float *sum = sums + (o * TILE_R + r) * 16 + h * VN;
-                        vf_store(sum, vf_fma(acc[o][r], s, vf_load(sum)));
-                    }
-                }
-        }
-        if (!scaled)
-            UNROLL for (int o = 0; o < TILE_O; o++)
+            UNROLL for (int o = 0; o < n_o; o++) {
+                vf sv = vf_load(scale + ((size_t)o * (BLOCK_V / 8) + s) * 16 + (size_t)(h * VN));
                 UNROLL for (int r = 0; r < n_r; r++)
-                    vf_store(sums + (o * TILE_R + r) * 16 + h * VN, acc[o][r]);
+                    acc[o][r] = vf_fma(t[o][r], sv, acc[o][r]);
+            }
+        }
+        UNROLL for (int o = 0; o < n_o; o++)
+            UNROLL for (int r = 0; r < n_r; r++)
+                vf_store(sums + (o * TILE_R + r) * 16 + h * VN, acc[o][r]);
     }
 }
 
-typedef void tile_fn(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale,
-                     size_t scale_stride);
-#define TILE(scaled, n_r)                                                                                          \
-    static void tile_##scaled##_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums,        \
-                                      const float *scale, size_t scale_stride)                                     \
-    {                                                                                                              \
-        tile(scaled, n_r, w, n_v, x, ldxp, sums, scale, scale_stride);                                             \
+typedef void tile_fn(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale);
+#define TILE(n_r)                                                                                                   \
+    static void tile_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale) \
+    {                                                                                                               \
+        tile(n_r, w, n_v, x, ldxp, sums);                                                                           \
     }
-TILE(0, 1) TILE(0, 2) TILE(0, 3) TILE(1, 1) TILE(1, 2) TILE(1, 3)
+#define TILE_SCALED(n_r)                                                                                            \
+    static void tile_scaled_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale) \
+    {                                                                                                               \
+        for (int o = 0; o < TILE_O; o += SCALED_O)                                                                  \
+            tile_scaled(SCALED_O, n_r, w + o * BLOCK_V * 16, n_v, x, ldxp, sums + o * TILE_R * 16,                   \
+                        scale + o * (BLOCK_V / 8) * 16);                                                            \
+    }
+TILE(1) TILE(2) TILE(3) TILE_SCALED(1) TILE_SCALED(2) TILE_SCALED(3)
 #if defined(__AVX512F__)
-TILE(0, 4) TILE(0, 5) TILE(0, 6) TILE(1, 4) TILE(1, 5) TILE(1, 6)
-static tile_fn *const tiles[2][TILE_R] = { { tile_0_1, tile_0_2, tile_0_3, tile_0_4, tile_0_5, tile_0_6 },
-                                           { tile_1_1, tile_1_2, tile_1_3, tile_1_4, tile_1_5, tile_1_6 } };
+TILE(4) TILE(5) TILE(6)
+static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
 #else
-static tile_fn *const tiles[2][TILE_R] = { { tile_0_1, tile_0_2, tile_0_3 }, { tile_1_1, tile_1_2, tile_1_3 } };
+static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3 };
 #endif
+static tile_fn *const tiles_scaled[SCALED_R] = { tile_scaled_1, tile_scaled_2, tile_scaled_3 };
 
-static unsigned decode_any(const mote__mat *m, size_t o0, size_t n, size_t n_block_o, float *block, float *scale_vectors)
-{
-    switch (m->kind) {
-    case MOTE_W_BF16: return decode_block(MOTE_W_BF16, m, o0, n, n_block_o, block, scale_vectors);
-    case MOTE_W_FP8: return decode_block(MOTE_W_FP8, m, o0, n, n_block_o, block, scale_vectors);
-    case MOTE_W_MXFP4: return decode_block(MOTE_W_MXFP4, m, o0, n, n_block_o, block, scale_vectors);
-    default: return decode_block(MOTE_W_F32, m, o0, n, n_block_o, block, scale_vectors);
-    }
-}
+_Static_assert((MANY_ROWS + TILE_R) / SCALED_R * GROUPS * TILE_FLOATS <= MOTE_LINEAR_SCRATCH, "sums fit into the scratch");
 
-/* n_o outputs from o0 on of all rows, decoded to `block` in units of n_block_o */
-static void linear_block(const mote__mat *m, size_t o0, size_t n_o, size_t n_block_o, const float *xp, size_t n_rows,
-                         size_t ldxp, float *y, size_t ldy, float *block)
+/* n_o <= BLOCK_O outputs from o0 on of n_rows <= MANY_ROWS rows. sums: [tile of rows][GROUPS][TILE_FLOATS] */
+static void linear_block(const mote__mat *m, size_t o0, size_t n_o, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                         size_t ldy, float *sums)
 {
-    const size_t n_v = mote__arranged_size(m->kind, m->n_in) / 16, blocks = (n_v + BLOCK_V - 1) / BLOCK_V;
     const int scaled = m->kind == MOTE_W_MXFP4;
-    float *scale_vectors = block + blocks * BLOCK_V * n_block_o * 16;
-    unsigned bad = decode_any(m, o0, n_o, n_block_o, block, scale_vectors);
-    const size_t groups = (n_o + TILE_O - 1) / TILE_O, scale_stride = scaled ? n_v / 8 * 16 : 0;
-    for (size_t r = 0, n; r < n_rows; r += n) {
-        /* rows in equal shares: 8 rows are 4 + 4, not 6 + 2 */
-        size_t turns = (n_rows - r + TILE_R - 1) / TILE_R;
-        n = (n_rows - r + turns - 1) / turns;
-        _Alignas(64) float sums[BLOCK_O / TILE_O][TILE_O * TILE_R * 16];
-        memset(sums, 0, groups * sizeof sums[0]);
-        for (size_t b = 0; b < blocks; b++)
+    const size_t n_v = mote__arranged_size(m->kind, m->n_in) / 16, groups = (n_o + TILE_O - 1) / TILE_O;
+    /* rows in equal shares: 8 rows are 4 + 4, not 6 + 2 */
+    const size_t most = scaled ? SCALED_R : TILE_R, n_shares = (n_rows + most - 1) / most;
+    const size_t share = (n_rows + n_shares - 1) / n_shares;
+    tile_fn *const *tile_of = scaled ? tiles_scaled : tiles;
+    block b;
+    memset(&b, 0, sizeof b);                                 /* outputs beyond n_o stay zero */
+    memset(sums, 0, n_shares * GROUPS * TILE_FLOATS * sizeof *sums);
+    for (size_t v = 0; v < n_v; v += BLOCK_V) {
+        const size_t n = n_v - v < BLOCK_V ? n_v - v : BLOCK_V;
+        decode_any(m, o0, n_o, v, n, &b);
+        float *to = sums;
+        for (size_t r = 0; r < n_rows; r += share, to += GROUPS * TILE_FLOATS)
             for (size_t q = 0; q < groups; q++)
-                tiles[scaled][n - 1](decoded_at(block, n_block_o, q * TILE_O, b * BLOCK_V),
-                                     n_v - b * BLOCK_V < BLOCK_V ? n_v - b * BLOCK_V : BLOCK_V,
-                                     xp + r * ldxp + b * BLOCK_V * 16, ldxp, sums[q],
-                                     scale_vectors + q * TILE_O * scale_stride + b * (BLOCK_V / 8) * 16, scale_stride);
-        for (size_t i = 0; i < n_o; i++)
-            for (size_t k = 0; k < n; k++)
-                y[(r + k) * ldy + o0 + i] =
-                    bad >> i & 1 ? NAN : lane_sum(sums[i / TILE_O] + (i % TILE_O * TILE_R + k) * 16);
+                tile_of[(n_rows - r < share ? n_rows - r : share) - 1](b.w[q * TILE_O], n, xp + r * ldxp + v * 16, ldxp,
+                                                                       to + q * TILE_FLOATS, b.scale[q * TILE_O]);
+    }
+    for (size_t i = 0; i < n_o; i++) {
+        const int bad = vi_any_eq8(b.seen[i], vi_set8(0xff));
+        const float *from = sums + i / TILE_O * TILE_FLOATS + i % TILE_O * TILE_R * 16;
+        for (size_t r = 0; r < n_rows; r += share, from += GROUPS * TILE_FLOATS)
+            for (size_t k = 0; k < share && r + k < n_rows; k++)
+                y[(r + k) * ldy + o0 + i] = bad ? NAN : lane_sum(from + k * 16);
     }
 }
 
@@ -352,19 +375,13 @@ static void linear(const mote__mat *m, size_t o0, size_t o1, const float *xp, si
 {
     if (o0 >= o1 || n_rows == 0)
         return;
-    if (odd_scales(m, o0, o1)) {
+    if (odd_scales(m, o0, o1))
         mote__linear_scalar(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
-        return;
-    }
-    /* outputs that fit into the scratch, with their scales (in whole K blocks) */
-    size_t n_v = mote__arranged_size(m->kind, m->n_in) / 16, padded = (n_v + BLOCK_V - 1) / BLOCK_V * BLOCK_V, n_block_o = BLOCK_O;
-    size_t floats = (padded + (m->kind == MOTE_W_MXFP4 ? n_v / 8 : 0)) * 16;
-    while (n_block_o >= TILE_O && floats > MOTE_LINEAR_SCRATCH / n_block_o)
-        n_block_o /= 2;
-    if (n_rows <= 4 || n_block_o < TILE_O) {
+    else if (n_rows <= 4)
         linear_few(m, o0, o1, xp, n_rows, ldxp, y, ldy);
-        return;
-    }
-    for (size_t o = o0; o < o1; o += n_block_o)
-        linear_block(m, o, o1 - o < n_block_o ? o1 - o : n_block_o, n_block_o, xp, n_rows, ldxp, y, ldy, scratch);
+    else
+        for (size_t r = 0; r < n_rows; r += MANY_ROWS)
+            for (size_t o = o0; o < o1; o += BLOCK_O)
+                linear_block(m, o, o1 - o < BLOCK_O ? o1 - o : BLOCK_O, xp + r * ldxp,
+                             n_rows - r < MANY_ROWS ? n_rows - r : MANY_ROWS, ldxp, y + r * ldy, ldy, scratch);
 }

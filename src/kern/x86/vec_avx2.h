@@ -10,6 +10,7 @@
 
 enum { VN = 8, HALVES = 2 };
 enum { TILE_O = 4, TILE_R = 3 };          /* register tile: 12 sums, 3 + 1 operands: all 16 registers */
+enum { SCALED_O = 2, SCALED_R = 3 };      /* MXFP4: 6 sums twice, 3 + 1 operands           */
 enum { MIX_H = 4, MIX_V = 2 };
 enum { FEW_O1 = 2, FEW_O2 = 1, FEW_O4 = 1 };
 
@@ -30,6 +31,11 @@ INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 INLINE vf vf_load_n(const float *p, size_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
 INLINE void vf_store_n(float *p, vf v, size_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+INLINE vf vf_keep(vf v)
+{
+    __asm__("" : "+x"(v));
+    return v;
+}
 INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }

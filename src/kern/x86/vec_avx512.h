@@ -9,6 +9,7 @@
 
 enum { VN = 16, HALVES = 1 };             /* lanes of a vector; vectors that make 16 lanes */
 enum { TILE_O = 4, TILE_R = 6 };          /* register tile: 24 sums, 6 + 1 operands        */
+enum { SCALED_O = 4, SCALED_R = 3 };      /* MXFP4: 12 sums twice, 3 + 1 operands          */
 enum { MIX_H = 4, MIX_V = 4 };            /* heads times vectors of mix                    */
 enum { FEW_O1 = 4, FEW_O2 = 2, FEW_O4 = 1 };    /* outputs at once for 1, 2, 3-4 rows      */
 
@@ -24,6 +25,12 @@ INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 /* the first n lanes (n <= VN); nothing beyond them is touched, and zeros are read */
 INLINE vf vf_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
 INLINE void vf_store_n(float *p, vf v, size_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
+/* v in a register from here on: compilers like to fold a load into every use of it, and loads are what runs out first */
+INLINE vf vf_keep(vf v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
 INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
