@@ -197,8 +197,9 @@ static uint64_t parse_size(const cli_args *a, const char *text, size_t n)
 
 uint64_t cli_size(const cli_args *a) { return parse_size(a, a->value, strlen(a->value)); }
 
-/* The list that is being read. A usage error leaves by exit; this keeps the list reachable for the leak checker. */
-static void *unfinished;
+/* The list that is being read. A usage error leaves by exit; this keeps the list reachable for the leak
+ * checker (volatile: nobody reads it). */
+static void *volatile unfinished;
 
 static void *grown(void *p, size_t n, size_t item)
 {
