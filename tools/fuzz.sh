@@ -8,14 +8,15 @@ shift
 work=build-fuzz
 mkdir -p "$work"
 [ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
-    -Ddefault_library=static >/dev/null
-ninja -C "$work" src/libmote.a
+    -Dc_args=-Wno-pass-failed >/dev/null
+ninja -C "$work" src/libmote.a src/cli/mote
 [ $# -gt 0 ] || set -- $(cd fuzz && ls *.c | sed 's/\.c$//')
 libs=$(pkg-config --libs jansson libpcre2-8 libutf8proc)
+kern=$(ls "$work"/src/kern/*.a 2>/dev/null || true)
 for name; do
     # shellcheck disable=SC2086
     clang -g -O1 -std=c17 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Iinclude -Isrc \
-        "fuzz/$name.c" -o "$work/fuzz-$name" "$work/src/libmote.a" $libs -lpthread -lm
+        "fuzz/$name.c" -o "$work/fuzz-$name" "$work"/src/libmote.a $kern $libs -lpthread -lm
     mkdir -p "$work/corpus-$name"
     echo "-- $name: corpus"
     "$work/fuzz-$name" -runs=0 "fuzz/corpus/$name" 2>&1 | tail -n 1

@@ -178,8 +178,8 @@ static int measure(mote_model *model, const cli_args *a, const request *q, const
 
 static json_t *row_json(const row *r)
 {
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "kv", r->kv, "ctx", (json_int_t)r->ctx, "windows", (json_int_t)r->n_windows,
-                          "tokens", (json_int_t)r->n_tokens);
+    json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "kv", r->kv, "ctx", (json_int_t)r->ctx, "windows",
+                          (json_int_t)r->n_windows, "tokens", (json_int_t)r->n_tokens);
     const struct { const char *name; double value; } reals[] = {
         { "loss", r->loss }, { "perplexity", exp(r->loss) }, { "kl_vs_bf16", r->kl }, { "top1_agreement", r->agreement },
         { "kv_bytes_per_token", r->kv_bytes }, { "prefill_tokens_per_s", r->prefill }, { "decode_tokens_per_s", r->decode },
@@ -223,7 +223,8 @@ static int check_formats(mote_model *model, const cli_args *a, const request *q,
 }
 
 /* Whole windows the text has at this length, capped by --windows. */
-static int count_windows(const request *q, size_t ctx, size_t n_ids, const mote_model_info *info, size_t *n, mote_err *err)
+static int count_windows(const request *q, size_t ctx, size_t n_ids, const mote_model_info *info, size_t *n,
+                         mote_err *err)
 {
     if (ctx > info->max_context)
         return mote__fail(err, MOTE_EINVAL, "--ctx: %zu is more than the model's %zu tokens", ctx, info->max_context);
@@ -237,8 +238,10 @@ static int count_windows(const request *q, size_t ctx, size_t n_ids, const mote_
 
 int cli_eval(int argc, char **argv)
 {
-    static const char *const headings[] = { "kv", ">ctx", ">tokens", ">loss", ">perplexity", ">KL vs bf16", ">same top-1 %",
-                                            ">KV B/token", ">prefill tok/s", ">decode tok/s", ">peak" };
+    static const char *const headings[] = {
+        "kv",          ">ctx",           ">tokens",       ">loss", ">perplexity", ">KL vs bf16", ">same top-1 %",
+        ">KV B/token", ">prefill tok/s", ">decode tok/s", ">peak"
+    };
     cli_args a;
     cli_args_init(&a, &usage, argc, argv);
     request q;

@@ -37,8 +37,8 @@ int cli_session_create(mote_session **session, mote_model *model, const cli_args
     return rc;
 }
 
-int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows, const char *what,
-             double *seconds, size_t *scratch_peak, mote_err *err)
+int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows,
+             const char *what, double *seconds, size_t *scratch_peak, mote_err *err)
 {
     mote_feed feed = { .session = session, .ids = ids, .n_ids = n, .logits = rows };
     cli_step_ctx ctx = { what, scratch_peak ? model : NULL, 0 };
@@ -70,8 +70,8 @@ static json_t *token_json(const mote_model *model, const mote_model_info *info, 
                      cli_json_real(logprob));
 }
 
-static int add_logprobs(const mote_model *model, const mote_model_info *info, const cli_gen_params *p, const float *logits,
-                        int32_t id, float logprob, json_t *list, mote_err *err)
+static int add_logprobs(const mote_model *model, const mote_model_info *info, const cli_gen_params *p,
+                        const float *logits, int32_t id, float logprob, json_t *list, mote_err *err)
 {
     enum { MAX = 64 };
     int32_t ids[MAX];
@@ -219,15 +219,15 @@ json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak)
 json_t *cli_kv_json(const mote_session *session)
 {
     double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "main_codes", parts[0], "main_scales", parts[1], "index_codes", parts[2],
-                     "index_scales", parts[3], "total", total);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "main_codes", parts[0], "main_scales", parts[1], "index_codes",
+                     parts[2], "index_scales", parts[3], "total", total);
 }
 
 void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
 {
     double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
-    fprintf(f, "cache       %g bytes a token: main %g codes + %g scales, index %g codes + %g scales (%s)\n", total, parts[0],
-            parts[1], parts[2], parts[3], kv ? kv : "main=fp4,index=mxfp4,window=fp8");
+    fprintf(f, "cache       %g bytes a token: main %g codes + %g scales, index %g codes + %g scales (%s)\n", total,
+            parts[0], parts[1], parts[2], parts[3], kv ? kv : "main=fp4,index=mxfp4,window=fp8");
     fprintf(f, "windows     %s a sequence, whatever its length\n", cli_bytes((double)mote_session_window_bytes(session)));
 }
 

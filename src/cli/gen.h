@@ -15,7 +15,13 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
                        mote_err *err);
 
-typedef enum cli_finish { CLI_FINISH_LENGTH, CLI_FINISH_EOS, CLI_FINISH_STOP, CLI_FINISH_CONTEXT, CLI_FINISH_INTERRUPTED } cli_finish;
+typedef enum cli_finish {
+    CLI_FINISH_LENGTH,
+    CLI_FINISH_EOS,
+    CLI_FINISH_STOP,
+    CLI_FINISH_CONTEXT,
+    CLI_FINISH_INTERRUPTED
+} cli_finish;
 extern const char *const cli_finish_names[];       /* "length", "eos", "stop", "context", "interrupted" */
 
 typedef struct cli_gen_params {
@@ -49,8 +55,8 @@ void cli_gen_result_deinit(cli_gen_result *result);
 
 /* Feed ids with progress on the terminal; *seconds (may be NULL) and *scratch_peak (may be NULL; the largest scratch seen
  * between chunks) are added to. */
-int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows, const char *what,
-             double *seconds, size_t *scratch_peak, mote_err *err);
+int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows,
+             const char *what, double *seconds, size_t *scratch_peak, mote_err *err);
 
 /* {weights, kv_..., scratch, other, total, peak, rss, peak_rss, scratch_peak} */
 json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak);

@@ -104,7 +104,8 @@ static int collect(rows *r, const mote_session *session, mote_err *err)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits", r->n + n);
     float *data = realloc(r->data, bytes);
     if (!data)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits (%s)", r->n + n, cli_bytes((double)bytes));
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits (%s)", r->n + n,
+                          cli_bytes((double)bytes));
     if (!r->n)
         r->first = first;
     memcpy(data + r->n * r->vocab, logits, n * r->vocab * sizeof(float));
@@ -121,7 +122,9 @@ static int feed(const request *q, mote_model *model, mote_session *session, size
     for (size_t at = begin; at < end; at += step) {
         size_t n = end - at < step ? end - at : step;
         int last = at + n == end;
-        mote_logits_rows want = !keep ? MOTE_LOGITS_NONE : q->rows == MOTE_LOGITS_LAST && !last ? MOTE_LOGITS_NONE : q->rows;
+        mote_logits_rows want = !keep                                  ? MOTE_LOGITS_NONE
+                                : q->rows == MOTE_LOGITS_LAST && !last ? MOTE_LOGITS_NONE
+                                                                       : q->rows;
         int rc = cli_feed(model, session, q->ids + at, n, want, "reading", NULL, NULL, err);
         if (!rc && want != MOTE_LOGITS_NONE)
             rc = collect(r, session, err);

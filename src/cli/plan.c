@@ -39,7 +39,8 @@ static const cli_usage usage = {
 };
 
 /* `path`'s plan with format `kv` (NULL: default), parsed. */
-static int ask(json_t **root, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram, mote_err *err)
+static int ask(json_t **root, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram,
+               mote_err *err)
 {
     char *text = NULL;
     *root = NULL;
@@ -109,15 +110,16 @@ static void print_cache(const json_t *plan)
     add_exact(t, plan, "global_bytes_per_token");
     cli_table_print(t, stdout, 2);
     if (classical > 0 && global > 0)
-        printf("  classical, for comparison: %s, %.1f times as much (K and V of every layer and head in BF16)\n", exact(classical),
-               classical / global);
+        printf("  classical, for comparison: %s, %.1f times as much (K and V of every layer and head in BF16)\n",
+               exact(classical), classical / global);
     if (number(plan, "window_bytes_per_sequence") > 0)
         printf("  windows: %s a sequence, whatever its length\n", bytes_of(plan, "window_bytes_per_sequence"));
 }
 
 static void print_sources(const json_t *plan)
 {
-    static const char *const headings[] = { ">layer", ">layers", ">tokens/entry", "main", ">B/entry", "index", ">B/entry", ">B/token" };
+    static const char *const headings[] = { ">layer",   ">layers", ">tokens/entry", "main",
+                                            ">B/entry", "index",   ">B/entry",      ">B/token" };
     const json_t *rows = json_object_get(plan, "sources"), *row;
     if (!json_array_size(rows))
         return;
@@ -178,7 +180,9 @@ static void print_weights(const json_t *plan)
 static void print_formats(const char *path, const json_t *plan)
 {
     static const char *const words[] = { "fp4", "mxfp4", "fp4-32", "fp4-64", "fp4-128", "fp8", "bf16", "f32" };
-    static const char *const headings[] = { "--kv", ">main KV", ">indexer keys", ">together", ">less than classical", ">windows" };
+    static const char *const headings[] = {
+        "--kv", ">main KV", ">indexer keys", ">together", ">less than classical", ">windows"
+    };
     double classical = number(plan, "classical_bytes_per_token");
     cli_table *t = NULL;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -220,7 +224,8 @@ static void print_references(const json_t *plan)
 
 static void print_ram(const json_t *plan)
 {
-    static const char *const headings[] = { "weights", ">in memory", ">left for caches", ">context that fits", ">full contexts", "limited by" };
+    static const char *const headings[] = { "weights",        ">in memory", ">left for caches", ">context that fits",
+                                            ">full contexts", "limited by" };
     static const char *const ways[] = { "resident", "streamed", "mapped" };
     static const char *const shown[] = { "all resident", "experts streamed", "mapped, none counted" };
     const json_t *ram = json_object_get(plan, "ram");

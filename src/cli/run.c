@@ -133,7 +133,8 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         if (dump)
             rc = mote_chat_format(&formatted, dump, NULL, err);
         else
-            rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message", q->file ? q->file : "--prompt");
+            rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message",
+                            q->file ? q->file : "--prompt");
         free(dump);
         use = formatted;
         n = formatted ? strlen(formatted) : 0;
@@ -160,19 +161,21 @@ static int on_text(void *ctx, const char *text)
     return s->status;
 }
 
-static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info, const mote_session *session,
-                           const cli_gen_result *r, const char *text, double prefill_s, const mote_memory *m, size_t scratch_peak)
+static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
+                           const mote_session *session, const cli_gen_result *r, const char *text, double prefill_s,
+                           const mote_memory *m, size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
         json_array_append_new(tokens, json_integer(r->ids[i]));
-    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? json_string(text) : json_null(), "tokens",
-                          tokens, "prompt_tokens", (json_int_t)q->n_ids, "generated_tokens", (json_int_t)r->n_ids,
-                          "finish_reason", cli_finish_names[r->finish]);
+    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? json_string(text) : json_null(),
+                          "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids, "generated_tokens",
+                          (json_int_t)r->n_ids, "finish_reason", cli_finish_names[r->finish]);
     if (!o)
         return NULL;
     json_object_set_new(o, "prefill_tokens_per_s", cli_json_real((double)q->n_ids / prefill_s));
-    json_object_set_new(o, "decode_tokens_per_s", r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
+    json_object_set_new(o, "decode_tokens_per_s",
+                        r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
     json_object_set_new(o, "kv", json_string(a->kv ? a->kv : "main=fp4,index=mxfp4,window=fp8"));
@@ -190,8 +193,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
 static void print_stats(const request *q, const cli_args *a, const mote_session *session, const cli_gen_result *r,
                         double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
-    fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids), (double)q->n_ids / prefill_s,
-            cli_prefill_names[a->prefill]);
+    fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids),
+            (double)q->n_ids / prefill_s, cli_prefill_names[a->prefill]);
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);
@@ -226,13 +229,15 @@ int cli_run(int argc, char **argv)
     if (!rc)
         rc = cli_session_create(&session, model, &a, q.max_context, &status, &err);
     if (!rc)
-        rc = cli_feed(model, session, q.ids, q.n_ids, MOTE_LOGITS_LAST, "reading the prompt", &prefill_s, &scratch_peak, &err);
+        rc = cli_feed(model, session, q.ids, q.n_ids, MOTE_LOGITS_LAST, "reading the prompt", &prefill_s,
+                      &scratch_peak, &err);
     if (!rc) {
         out.f = a.json ? open_memstream(&text, &text_size) : stdout;
         q.gen.sample = cli_sampling_finish(&q.sampling, &info);
         q.gen.on_text = on_text;
         q.gen.ctx = &out;
-        rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err) : mote__fail(&err, MOTE_ENOMEM, "out of memory");
+        rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err)
+                   : mote__fail(&err, MOTE_ENOMEM, "out of memory");
     }
     if (out.f && a.json)
         fclose(out.f);

@@ -213,7 +213,8 @@ int cli_tokenize(int argc, char **argv)
         if (q.file)
             rc = cli_read_file(q.file, &text, &n, &err);
         if (!rc)
-            rc = mote_encode(model, q.file ? text : q.prompt, q.file ? n : strlen(q.prompt), q.flags, &q.ids, &q.n_ids, &err);
+            rc = mote_encode(model, q.file ? text : q.prompt, q.file ? n : strlen(q.prompt), q.flags, &q.ids,
+                             &q.n_ids, &err);
     }
     if (rc)
         status = cli_report(&err);
