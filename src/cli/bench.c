@@ -44,6 +44,18 @@ static int list_parts(void)
     return cli_flush();
 }
 
+static void check_parts(const cli_args *a, const char *list)
+{
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = strcspn(at, ","), i = 0;
+        const char *name;
+        while ((name = mote_bench_part(i, NULL)) && (strlen(name) != n || strncmp(name, at, n)))
+            i++;
+        if (!name)
+            cli_usage_error(a, "option '--only': there is no part '%.*s' (see 'mote bench --list')", (int)n, at);
+    }
+}
+
 static double number(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -121,7 +133,7 @@ int cli_bench(int argc, char **argv)
     while ((id = cli_next(&a)) != CLI_END)
         switch (id) {
         case O_GEOMETRY: p.geometry = cli_choice(&a, geometries) ? MOTE_BENCH_NANO : MOTE_BENCH_PUBLISHED; break;
-        case O_ONLY: p.only = a.value; break;
+        case O_ONLY: check_parts(&a, p.only = a.value); break;
         case O_RUNS: p.runs = (int)cli_uint(&a, 1, 99); break;
         case O_TEXT: cli_append(&texts, &p.n_texts, a.value); break;
         case O_QUICK: p.quick = 1; break;
