@@ -395,6 +395,10 @@ static void refusals(void **state)
 
 int main(void)
 {
+#if defined(__SANITIZE_THREAD__)                         /* ten times slower: what has several threads at work */
+    const struct CMUnitTest threaded[] = { cmocka_unit_test(threads_and_levels), cmocka_unit_test(company) };
+    return cmocka_run_group_tests(threaded, NULL, NULL);
+#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks), cmocka_unit_test(threads_and_levels), cmocka_unit_test(long_context_threads), cmocka_unit_test(company),
         cmocka_unit_test(exact_prefill), cmocka_unit_test(exact_replay), cmocka_unit_test(fork_truncate_mark),
