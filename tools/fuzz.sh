@@ -8,8 +8,8 @@ shift
 work=build-fuzz
 mkdir -p "$work"
 [ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
-    -Dc_args=-Wno-pass-failed >/dev/null
-ninja -C "$work" src/libmote.a src/cli/mote
+    -Dc_args='-fsanitize=fuzzer-no-link -Wno-pass-failed' >/dev/null
+ninja -C "$work" libs >/dev/null
 [ $# -gt 0 ] || set -- $(cd fuzz && ls *.c | sed 's/\.c$//')
 libs=$(pkg-config --libs jansson libpcre2-8 libutf8proc)
 kern=$(ls "$work"/src/kern/*.a 2>/dev/null || true)

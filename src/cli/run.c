@@ -116,7 +116,7 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         return q->n_ids ? MOTE_OK : mote__fail(err, MOTE_EINVAL, "--ids: the prompt has no tokens");
     if (!info->has_tokenizer)
         return mote__fail(err, MOTE_EINVAL, "%s: there is no tokenizer.json; give the prompt with --ids", path);
-    char *text = NULL, *formatted = NULL;
+    char *text = NULL;
     size_t n = 0;
     int rc = MOTE_OK;
     if (q->file)
@@ -130,21 +130,16 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         json_t *messages = content ? json_pack("[{s:s, s:o}]", "role", "user", "content", content) : NULL;
         char *dump = messages ? json_dumps(messages, 0) : NULL;
         json_decref(messages);
-        if (dump)
-            rc = mote_chat_format(&formatted, dump, NULL, err);
+        if (dump)                        /* text that looks like a special token stays text */
+            rc = mote_chat_encode(model, dump, NULL, &q->ids, &q->n_ids, err);
         else
             rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message",
                             q->file ? q->file : "--prompt");
         free(dump);
-        use = formatted;
-        n = formatted ? strlen(formatted) : 0;
-        flags = 0;      /* the format writes the special tokens out, BOS included */
-    }
-    if (!rc)
+    } else if (!rc)
         rc = mote_encode(model, use, n, flags, &q->ids, &q->n_ids, err);
     if (!rc && !q->n_ids)
         rc = mote__fail(err, MOTE_EINVAL, "the prompt has no tokens");
-    mote_free(formatted);
     free(text);
     return rc;
 }

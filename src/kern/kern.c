@@ -14,10 +14,11 @@ static mote__kern_ops tables[MOTE_CPU_LEVELS];
 static atomic_int best = -1;               /* -1: MOTE_CPU_MASK was not read yet */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Only levels that this CPU has: the functions that fill the others are themselves compiled for more than it understands. */
 static void fill_tables(void)
 {
     mote__kern_fill_scalar(&tables[MOTE_CPU_SCALAR]);
-    for (int level = 1; level < MOTE_CPU_LEVELS; level++) {
+    for (int level = 1; level <= (int)mote__cpu_detect(); level++) {
         tables[level] = tables[level - 1];
 #if defined(MOTE_KERN_X86)
         (level == MOTE_CPU_AVX2 ? mote__kern_fill_avx2 : mote__kern_fill_avx512)(&tables[level]);

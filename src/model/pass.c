@@ -104,10 +104,11 @@ static int reserve(mote__pass *p, size_t n)
         size_t attend = (refs + 63) / 64 * 64 + mote__attend_scratch(c->n_heads, c->head_dim) * sizeof(float);
         p->thread_bytes = (max2(attend, mote__select_thread_bytes(c)) + 63) / 64 * 64;
         p->thread_memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH, p->thread_bytes * (size_t)p->n_threads);
-        p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net));
-        if (!p->thread_memory || !p->jobs)
+        if (!p->thread_memory)
             return MOTE_ENOMEM;
     }
+    if (!p->jobs && !(p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net))))
+        return MOTE_ENOMEM;
     if (n <= p->capacity)
         return 0;
     n = n < 16 ? 16 : n;                         /* decode steps of a few sessions never allocate */

@@ -1,6 +1,6 @@
 /* How fast the kernels are, as ratios to limits measured in the same run: one thread's memory read over the same buffer, and
  * its fused multiply-adds. Not a test: prints, judges nothing. Each answer is compared with the scalar one first.
- *   tests/speed-kern [runs]                       medians of `runs` (default 7) */
+ *   speed-kern [runs]                             medians of `runs` (default 7) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "num/formats.h"
 #include "test.h"
 
-enum { BUFFER = 192 << 20, LEVELS = 3, MOST_RUNS = 99 };
+enum { BUFFER = 192 << 20, MOST_RUNS = 99 };
 
 static int runs = 7;
 static double read_gbs, fma_gflops;
@@ -103,21 +103,36 @@ static void limits(void)
     }
 #endif
     printf("limit  read %.1f GB/s   fma %.1f GFLOP/s   (1 thread, measured, %d runs)\n\n", read_gbs, fma_gflops, runs);
-    printf("%-32s %10s %9s %9s %9s %8s\n", "kernel", "time", "of read", "of fma", "x scalar", "spread");
+    printf("%-36s %13s %9s %9s %9s %8s\n", "kernel", "time", "of read", "of fma", "x scalar", "spread");
 }
-
-/* One line per level. bytes: what is read per call (0: nothing from memory); flops per call (0: not counted). */
-static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx, double bytes, double flops);
 
 typedef struct call { void (*body)(void *, const mote__kern_ops *); void *ctx; const mote__kern_ops *kern; } call;
 static void run_call(void *arg) { call *c = arg; c->body(c->ctx, c->kern); }
 
-static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx, double bytes, double flops)
+static size_t walk;                         /* where in the buffer the next linear finds its weights */
+
+/* One line per level, after its answer in out [n_out] was found to be the scalar one's. bytes: read per call (0: nothing
+ * from memory); flops per call (0: not counted). */
+static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx, const float *out, size_t n_out,
+                   double bytes, double flops)
 {
     double scalar = 0;
+    float *place = (float *)(uintptr_t)out, *before = malloc(n_out * sizeof *before), *want = malloc(n_out * sizeof *want);
+    if (!before || !want)
+        exit(1);
+    memcpy(before, out, n_out * sizeof *before);
     for (int level = 0; mote__kern_at(level); level++) {
         call c = { body, ctx, mote__kern_at(level) };
         double spread, t;
+        memcpy(place, before, n_out * sizeof *before);       /* mix adds to what is there */
+        walk = 0;
+        run_call(&c);
+        if (level == 0) {
+            memcpy(want, out, n_out * sizeof *want);
+        } else if (memcmp(want, out, n_out * sizeof *want) != 0) {
+            printf("%s/%s: WRONG, not timed\n", what, c.kern->name);
+            continue;
+        }
         int keep = runs;
         runs = level ? runs : 1;
         t = measure(run_call, &c, &spread);
@@ -129,8 +144,9 @@ static void report(const char *what, void (*body)(void *, const mote__kern_ops *
             snprintf(read, sizeof read, "%.2f", bytes / t * 1e-9 / read_gbs);
         if (flops > 0 && fma_gflops > 0)
             snprintf(fma, sizeof fma, "%.2f", flops / t * 1e-9 / fma_gflops);
-        printf("%-32s %7.2f us %9s %9s %9.1f %7.1f%%\n", name, t * 1e6, read, fma, scalar / t, spread * 100);
+        printf("%-36s %10.2f us %9s %9s %9.1f %7.1f%%\n", name, t * 1e6, read, fma, scalar / t, spread * 100);
     }
+    free(before), free(want);
 }
 
 /* ---- linear ------------------------------------------------------------------------------------------------- */
@@ -143,9 +159,8 @@ static void run_linear(void *arg, const mote__kern_ops *k)
     linear_ctx *c = arg;
     /* walk the buffer matrix by matrix, so that weights come from where the limit's bytes came from */
     size_t bytes = N_OUT * (size_t)N_IN / mote__columns_per_word(c->m.kind) * 4;
-    static size_t at;
-    at = at + 2 * bytes > BUFFER ? 0 : at + bytes;
-    c->m.data = buffer + at;
+    walk = walk + 2 * bytes > BUFFER ? 0 : walk + bytes;
+    c->m.data = buffer + walk;
     for (size_t o = 0; o < N_OUT; o += 16)
         k->linear(&c->m, o, o + 16, c->xp, c->rows, c->ldxp, c->y, N_OUT, c->scratch);
 }
@@ -160,19 +175,20 @@ static void linears(void)
     uint8_t *scale = malloc(N_OUT * (N_IN / 32));
     memset(scale, 124, N_OUT * (N_IN / 32));
     for (int kind = 0; kind < MOTE_W_KINDS; kind++) {
-        static const size_t rows[] = { 1, 4, 96 };
+        static const size_t rows[] = { 1, 4, 48 };
         size_t n_bytes = N_OUT * (size_t)N_IN / mote__columns_per_word((mote__wkind)kind) * 4;
         for (int i = 0; i < 3; i++) {
             linear_ctx c = { .m = { (mote__wkind)kind, N_OUT, N_IN, buffer, scale, N_IN / 32, 0 }, .rows = rows[i] };
             c.ldxp = mote__arranged_size(c.m.kind, N_IN) + 16;
             c.xp = aligned_alloc(64, rows[i] * c.ldxp * sizeof(float));
             c.y = aligned_alloc(64, rows[i] * N_OUT * sizeof(float));
+            memset(c.y, 0, rows[i] * N_OUT * sizeof(float));
             c.scratch = aligned_alloc(64, MOTE_LINEAR_SCRATCH * sizeof(float));
             for (size_t k = 0; k < rows[i]; k++)
                 mote__arrange(c.m.kind, c.xp + k * c.ldxp, x, N_IN);
             char what[64];
             snprintf(what, sizeof what, "linear %s rows=%zu", name[kind], rows[i]);
-            report(what, run_linear, &c, rows[i] == 96 ? 0 : (double)n_bytes, 2.0 * N_OUT * N_IN * (double)rows[i]);
+            report(what, run_linear, &c, c.y, rows[i] * N_OUT, rows[i] == 48 ? 0 : (double)n_bytes, 2.0 * N_OUT * N_IN * (double)rows[i]);
             free(c.xp), free(c.y), free(c.scratch);
         }
     }
@@ -228,22 +244,23 @@ static void small(void)
     for (size_t i = 0; i < 1 << 18; i++)
         c.codes[i] = (uint8_t)(rnd_u64(&r) >> 30) & 0x77;
     memset(c.scales, 120, 1 << 16);
-    report("dots 64x64x512", run_dots, &c, 0, 2.0 * HEADS * TILE * DIM);
-    report("mix 64x64x512", run_mix, &c, 0, 2.0 * HEADS * TILE * DIM);
+    report("dots 64x64x512", run_dots, &c, c.s, HEADS * TILE, 0, 2.0 * HEADS * TILE * DIM);
+    report("mix 64x64x512", run_mix, &c, c.acc, HEADS * DIM, 0, 2.0 * HEADS * TILE * DIM);
     int8_t *codes = malloc(I_HEADS * I_DIM);
     int32_t *sums = malloc(I_HEADS * I_DIM / 32 * sizeof *sums);
-    mote__index_query_encode(codes, sums, c.acc, c.q, I_HEADS, I_DIM);
-    c.query = (mote__index_query){ I_HEADS, I_DIM, codes, sums, c.acc, c.keep, 0 };
-    report("index_scores 1024 x 32 x 128", run_index, &c, 1024.0 * 68, 2.0 * 1024 * I_HEADS * I_DIM);
+    float *query_scales = malloc(I_HEADS * I_DIM / 32 * sizeof *query_scales);
+    mote__index_query_encode(codes, sums, query_scales, c.q, I_HEADS, I_DIM);
+    c.query = (mote__index_query){ I_HEADS, I_DIM, codes, sums, query_scales, c.keep, 0 };
+    report("index_scores 1024 x 32 x 128", run_index, &c, c.scores, 1024, 1024.0 * 68, 2.0 * 1024 * I_HEADS * I_DIM);
     for (int i = 0; i < MOTE_KV_FORMATS; i++) {
         char what[64];
         c.fmt = (mote__kvfmt_id)i;
         snprintf(what, sizeof what, "decode %s 64x512", mote__kvfmts[i].name);
-        report(what, run_decode, &c, 32768.0 * mote__kvfmts[i].code_bits / 8, 0);
+        report(what, run_decode, &c, c.y, 32768, 32768.0 * mote__kvfmts[i].code_bits / 8, 0);
     }
-    report("exp 65536", run_exp, &c, 0, 0);
-    report("swiglu 65536", run_swiglu, &c, 0, 0);
-    report("rmsnorm 65536", run_rmsnorm, &c, 0, 0);
+    report("exp 65536", run_exp, &c, c.y, N, 0, 0);
+    report("swiglu 65536", run_swiglu, &c, c.y, N, 0, 0);
+    report("rmsnorm 65536", run_rmsnorm, &c, c.y, N, 0, 0);
     mote__topk t;
     void *memory = aligned_alloc(64, mote__topk_bytes(512));
     uint32_t out[512];
@@ -259,7 +276,7 @@ static void small(void)
     }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(*all[i]);
-    free(c.codes), free(c.scales), free(codes), free(sums), free(memory);
+    free(c.codes), free(c.scales), free(codes), free(sums), free(query_scales), free(memory);
 }
 
 int main(int argc, char **argv)
