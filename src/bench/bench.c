@@ -236,22 +236,54 @@ int mote__bench_add(mote__bench *b, const mote__bench_row *r)
     return mote__bench_progress(b, r->name);
 }
 
-int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, mote__bench_time t,
-                      int compute_bound)
+mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_work *x, const mote__bench_work *y)
+{
+    double tx[100], ty[100], q[100];
+    int n = b->runs < 100 ? b->runs : 100;
+    x->body(x->ctx, x->env);
+    y->body(y->ctx, y->env);
+    for (int i = 0; i < n; i++) {
+        double t0 = mote__bench_now();
+        x->body(x->ctx, x->env);
+        double t1 = mote__bench_now();
+        y->body(y->ctx, y->env);
+        double t2 = mote__bench_now();
+        tx[i] = t1 - t0;
+        ty[i] = t2 - t1;
+        q[i] = ty[i] / tx[i];
+    }
+    return (mote__bench_pair){ mote__bench_median(tx, n), mote__bench_median(ty, n), mote__bench_median(q, n) };
+}
+
+int mote__bench_against(mote__bench *b, const char *name, const char *shape, const mote__bench_work *w, const mote__bench_work *yard,
+                        const char *unit, double target, const char *note)
+{
+    if (!yard->body) {
+        mote__bench_time t = mote__bench_measure(b, w->body, w->ctx, w->env);
+        return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / t.median * 1e-9, unit, NAN, NAN, NAN, t, 0, note });
+    }
+    mote__bench_pair p = mote__bench_in_turn(b, w, yard);
+    return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / p.x.median * 1e-9, unit, yard->amount / p.y.median * 1e-9,
+                                                  p.y_over_x.median * w->amount / yard->amount, target, p.y_over_x, 0, note });
+}
+
+int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, int compute_bound)
 {
     char text[120];
     int rc = 0;
+    mote__bench_work as_run = { body, ctx, &b->env[MOTE_BENCH_AS_RUN], 1 };
     if (b->n_threads > 1 && compute_bound) {
-        mote__bench_time one = mote__bench_measure(b, body, ctx, &b->env[MOTE_BENCH_ONE_THREAD]);
+        mote__bench_work one = { body, ctx, &b->env[MOTE_BENCH_ONE_THREAD], 1 };
+        mote__bench_pair p = mote__bench_in_turn(b, &as_run, &one);
         snprintf(text, sizeof text, "%s, %d threads", name, b->n_threads);
-        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, one.median / t.median, "x one thread", b->n_threads, NAN,
-                                                    0.9 * b->n_threads, { 0, one.spread + t.spread, t.runs }, 0, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x one thread", b->n_threads, NAN, 0.9 * b->n_threads,
+                                                    p.y_over_x, 0, NULL });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
-        mote__bench_time avx2 = mote__bench_measure(b, body, ctx, &b->env[MOTE_BENCH_AVX2]);
+        mote__bench_work avx2 = { body, ctx, &b->env[MOTE_BENCH_AVX2], 1 };
+        mote__bench_pair p = mote__bench_in_turn(b, &as_run, &avx2);
         snprintf(text, sizeof text, "%s, AVX2-only", name);
-        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, avx2.median / t.median, "x time", NAN, NAN, 2.5,
-                                                    { 0, avx2.spread + t.spread, t.runs }, 1, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x time", NAN, NAN, 2.5, p.y_over_x, 1, NULL });
     }
     return rc;
 }
@@ -312,9 +344,9 @@ static int measure_limits(mote__bench *b, mote__bench_limits *all, mote__bench_l
         return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a buffer of %zu MiB", bytes >> 20);
     mote__mat m = { .kind = MOTE_W_F32, .n_out = bytes / 4096, .n_in = 1024, .data = buffer };
     mote__bench_fill(b->env[MOTE_BENCH_AS_RUN].pool, &m, 1);
-    mote__bench_limits_measure(b, b->env[MOTE_BENCH_AS_RUN].pool, buffer, bytes, all);
+    mote__bench_limits_measure(b, &b->env[MOTE_BENCH_AS_RUN], buffer, bytes, all);
     if (one)
-        mote__bench_limits_measure(b, NULL, buffer, bytes, one);
+        mote__bench_limits_measure(b, &b->env[MOTE_BENCH_ONE_THREAD], buffer, bytes, one);
     mote__bench_unpages(buffer, bytes);
     return 0;
 }

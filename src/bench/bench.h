@@ -27,7 +27,7 @@ typedef struct mote__bench_env {
 typedef enum mote__bench_mode { MOTE_BENCH_AS_RUN, MOTE_BENCH_ONE_THREAD, MOTE_BENCH_AVX2, MOTE_BENCH_MODES } mote__bench_mode;
 
 /* Per second; 0: not measured (the processor lacks the instruction). One multiply-add is two operations. */
-typedef struct mote__bench_limits { double read, fma, bf16, int8; } mote__bench_limits;
+typedef struct mote__bench_limits { double read, fma, bf16, int8; int best_read; } mote__bench_limits;     /* best_read: see limits.c */
 typedef struct mote__bench_time { double median, spread; int runs; } mote__bench_time;      /* seconds; see mote__bench_measure */
 
 typedef struct mote__bench {
@@ -63,10 +63,18 @@ double mote__bench_now(void);                  /* seconds, monotonic */
 typedef void (*mote__bench_body)(void *ctx, mote__bench_env *env);
 mote__bench_time mote__bench_measure(const mote__bench *b, mote__bench_body body, void *ctx, mote__bench_env *env);
 mote__bench_time mote__bench_median(double *seconds, int n);                   /* sorts them */
-/* Time the body as run, on one thread and with AVX2 kernels, and add the rows "NAME, threads" (as run over one thread; target 1.8
- * where compute-bound) and "NAME, AVX2-only" (time over time as run; target 2.5). `t`: the time as run. */
-int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, mote__bench_time t,
-                      int compute_bound);
+/* Something to time; amount: operations or bytes of one call. */
+typedef struct mote__bench_work { mote__bench_body body; void *ctx; mote__bench_env *env; double amount; } mote__bench_work;
+/* Time two things in turn, so that what disturbs the machine disturbs both. Medians of each, and of y's time over x's. */
+typedef struct mote__bench_pair { mote__bench_time x, y, y_over_x; } mote__bench_pair;
+mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_work *x, const mote__bench_work *y);
+/* Time `w` in turn with a yardstick and add the row: value w.amount per second, limit yard.amount per second, in units of 1e9.
+ * A yardstick without a body (the processor lacks it) gives a row without limit. *seconds (may be NULL): of w. */
+int mote__bench_against(mote__bench *b, const char *name, const char *shape, const mote__bench_work *w, const mote__bench_work *yard,
+                        const char *unit, double target, const char *note);
+/* Rows "NAME, N threads" (where compute-bound: as run over one thread, target 0.9 N) and "NAME, AVX2-only" (time over time as run,
+ * target 2.5), each measured in turn with the body as run. */
+int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, int compute_bound);
 
 /* Memory in huge pages where the system gives them, zero-filled; NULL: none. */
 void *mote__bench_pages(size_t bytes);
@@ -82,8 +90,13 @@ void mote__bench_fill(mote__pool *pool, const mote__mat *m, uint64_t seed);
 /* Bytes a product with the matrix reads. */
 double mote__bench_mat_traffic(const mote__mat *m);
 
-/* limits.c: buffer of at least 64 MiB, 1 GiB for figures to be shown; pool NULL: one thread */
-void mote__bench_limits_measure(const mote__bench *b, mote__pool *pool, const uint8_t *buffer, size_t bytes, mote__bench_limits *l);
+/* limits.c: yardsticks with the threads of MOTE_BENCH_AS_RUN, good until the next call for the same one. Reads go over
+ * memory of the caller's (whole 2 MiB pieces of it). */
+typedef enum mote__bench_peak { MOTE_PEAK_FMA, MOTE_PEAK_BF16, MOTE_PEAK_INT8, MOTE_PEAKS } mote__bench_peak;
+mote__bench_work mote__bench_reads(mote__bench *b, const uint8_t *memory, size_t bytes);
+mote__bench_work mote__bench_peak_of(mote__bench *b, mote__bench_peak peak);
+/* buffer of at least 64 MiB, 1 GiB for figures to be shown */
+void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint8_t *buffer, size_t bytes, mote__bench_limits *l);
 /* Read n bytes (a multiple of 256, 64-byte aligned) once, as fast as one thread can. */
 void mote__bench_read_once(const uint8_t *p, size_t n);
 /* blas.c: y[n][out] = x[n][in] w[out][in]^T with OpenBLAS found at run time; NULL: not installed. why says what was found. */

@@ -78,14 +78,14 @@ int mote__bench_indexer(mote__bench *b)
         x->q = (mote__index_query){ I_HEADS, I_DIM, x->codes, x->sums, x->scales, x->weights, 0 };
         char shape[80];
         snprintf(shape, sizeof shape, "%d heads x %d, %zu keys, one query", I_HEADS, I_DIM, n);
-        mote__bench_time t = mote__bench_measure(b, run_indexer, x, &b->env[MOTE_BENCH_AS_RUN]);
+        mote__bench_work work = { run_indexer, x, &b->env[MOTE_BENCH_AS_RUN], 2.0 * I_HEADS * I_DIM * (double)n };
+        mote__bench_work peak = mote__bench_peak_of(b, MOTE_PEAK_INT8);
+        run_indexer(x, work.env);
         rc = check_indexer(b, x);
-        double rate = 2.0 * I_HEADS * I_DIM * (double)n / t.median, peak = b->limits.int8 > 0 ? b->limits.int8 : NAN;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ "indexer score", shape, rate * 1e-9, "GOP/s", peak * 1e-9, rate / peak, 0.7, t, 0,
-                                                        "limit: int8 VNNI peak" });
+            rc = mote__bench_against(b, "indexer score", shape, &work, &peak, "GOP/s", 0.7, "limit: int8 VNNI peak");
         if (!rc)
-            rc = mote__bench_modes(b, "indexer score", shape, run_indexer, x, t, 1);
+            rc = mote__bench_modes(b, "indexer score", shape, run_indexer, x, 1);
     }
     mote__bench_unpages(memory, bytes);
     mote__free(NULL, MOTE_MEM_SCRATCH, x, sizeof *x);
@@ -145,26 +145,18 @@ static int one_order(mote__bench *b, topk *x, const char *what, double target)
 {
     char name[80], shape[80];
     mote__bench_env *env = &b->env[MOTE_BENCH_AS_RUN];
-    double reads[100], ours[100], runs = 0;
-    int n = b->runs < 50 ? 2 * b->runs : 100;              /* short: more runs cost nothing. One after the other, so that */
-    run_read(x, env);                                      /* both find the scores where the other left them              */
-    for (int i = 0; i < n; i++, runs++) {
-        double t0 = mote__bench_now();
-        run_topk(x, env);
-        double t1 = mote__bench_now();
-        run_read(x, env);
-        double t2 = mote__bench_now();
-        ours[i] = t1 - t0;
-        reads[i] = t2 - t1;
-    }
+    mote__bench quick_runs = *b;                   /* short: twice the runs cost nothing */
+    quick_runs.runs = b->runs < 50 ? 2 * b->runs : 99;
+    /* in turn, so that both find the scores where the other left them */
+    mote__bench_work ours = { run_topk, x, env, 1 }, reads = { run_read, x, env, 1 };
+    mote__bench_pair p = mote__bench_in_turn(&quick_runs, &reads, &ours);
     int rc = check_topk(b, x, what);
     if (rc)
         return rc;
-    mote__bench_time t = mote__bench_median(ours, n), r = mote__bench_median(reads, n);
     snprintf(name, sizeof name, "top-%d, %s", BEST, what);
     snprintf(shape, sizeof shape, "%zu scores, one thread", x->n);
-    return mote__bench_add(b, &(mote__bench_row){ name, shape, t.median * 1e3, "ms", r.median * 1e3, t.median / r.median, target,
-                                                  { 0, t.spread + r.spread, n }, 1, "limit: one read pass over the same scores" });
+    return mote__bench_add(b, &(mote__bench_row){ name, shape, p.y.median * 1e3, "ms", p.x.median * 1e3, p.y_over_x.median, target,
+                                                  p.y_over_x, 1, "limit: one read pass over the same scores" });
 }
 
 int mote__bench_topk(mote__bench *b)
@@ -197,7 +189,7 @@ int mote__bench_topk(mote__bench *b)
 
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
 
-enum { HEADS = 64, DIM = 512, N_WINDOW = 128, CODES = DIM / 2, SCALES = DIM / 16, W_ROW = DIM + DIM / 32, LISTS = 16 };
+enum { HEADS = 64, DIM = 512, N_WINDOW = 128, CODES = DIM / 2, SCALES = DIM / 16, W_ROW = DIM + DIM / 32, LISTS = 16, REPEAT = 8 };     /* REPEAT: queries a run */
 typedef struct attention {
     uint8_t *codes, *scales, *window;
     float *q, *out, *sink;
@@ -228,7 +220,6 @@ static void attend_groups(void *ctx, size_t begin, size_t end, int thread)
 static void run_attention(void *ctx, mote__bench_env *env)
 {
     attention *x = ctx;
-    enum { REPEAT = 8 };                       /* queries a run */
     x->kern = env->kern;
     x->groups = (size_t)mote__pool_threads(env->pool);
     for (int i = 0; i < REPEAT; i++) {
@@ -303,14 +294,15 @@ int mote__bench_attention(mote__bench *b)
         mote__bench_floats(x->q, HEADS * DIM, 45);
         char shape[80];
         snprintf(shape, sizeof shape, "%d heads x %d, %d of %zu + %d entries", HEADS, DIM, BEST, n, N_WINDOW);
-        mote__bench_time t = mote__bench_measure(b, run_attention, x, &b->env[MOTE_BENCH_AS_RUN]);
+        mote__bench_work work = { run_attention, x, &b->env[MOTE_BENCH_AS_RUN], REPEAT * 4.0 * HEADS * DIM * (BEST + N_WINDOW) };
+        mote__bench_work peak = mote__bench_peak_of(b, MOTE_PEAK_FMA);
+        run_attention(x, work.env);
         rc = check_attention(b, x, f + 2 * HEADS * DIM);
-        double rate = 8 * 4.0 * HEADS * DIM * (BEST + N_WINDOW) / t.median, fma = b->limits.fma > 0 ? b->limits.fma : NAN;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ "sparse attention", shape, rate * 1e-9, "GFLOP/s", fma * 1e-9, rate / fma, 0.6, t, 0,
-                                                        "limit: FP32 FMA peak; eight queries a run, each with other entries" });
+            rc = mote__bench_against(b, "sparse attention", shape, &work, &peak, "GFLOP/s", 0.6,
+                                     "limit: FP32 FMA peak; eight queries a run, each with other entries");
         if (!rc)
-            rc = mote__bench_modes(b, "sparse attention", shape, run_attention, x, t, 1);
+            rc = mote__bench_modes(b, "sparse attention", shape, run_attention, x, 1);
     }
     mote__free(NULL, MOTE_MEM_SCRATCH, s, scratch);
     mote__free(NULL, MOTE_MEM_SCRATCH, f, floats);

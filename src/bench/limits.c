@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-enum { PIECE = 2 << 20, ROUNDS = 1 << 16, LOOPS = 32 };      /* bytes of a read task; instructions of a task; tasks a thread */
+enum { PIECE = 2 << 20, ROUNDS = 1 << 16, LOOPS = 512 };     /* bytes of a read task; instructions of a task; tasks a thread */
 
 struct reads { const uint8_t *data; size_t bytes; void (*read)(const uint8_t *p, size_t n); };
 struct sums { void (*loop)(void); size_t n; };
@@ -43,7 +43,9 @@ WITH("avx512f") static inline __attribute__((always_inline)) void read_512(const
                     _mm_prefetch((const char *)at + ahead, _MM_HINT_T0);
                 s[k] = _mm512_xor_si512(s[k], _mm512_load_si512(at));
             }
-    sink = (uint64_t)_mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+    uint64_t v[8];
+    _mm512_storeu_si512(v, _mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+    sink = v[0] ^ v[1] ^ v[2] ^ v[3] ^ v[4] ^ v[5] ^ v[6] ^ v[7];
 }
 WITH("avx512f") static void read_512_1(const uint8_t *p, size_t n) { read_512(p, n, 1, 0); }
 WITH("avx512f") static void read_512_1p(const uint8_t *p, size_t n) { read_512(p, n, 1, 1024); }
@@ -77,8 +79,8 @@ static void run_reads(void *ctx, mote__bench_env *env)
 
 /* ---- multiply-adds: twelve independent chains cover the latency of two units ------------------------------------ */
 
-#if defined(__x86_64__)
 enum { CHAINS = 12 };
+#if defined(__x86_64__)
 WITH("avx2,fma") static void fma_256(void)
 {
     __m256 a[CHAINS], x = _mm256_set1_ps(0.5f), y = _mm256_set1_ps(0.25f);
@@ -138,40 +140,76 @@ static void run_loops(void *ctx, size_t begin, size_t end, int thread)
 
 static void run_sums(void *ctx, mote__bench_env *env) { mote__pool_for(env->pool, ((struct sums *)ctx)->n, 1, run_loops, ctx); }
 
-/* ops: operations of one instruction */
-static double per_second(const mote__bench *b, mote__bench_env *env, void (*loop)(void), double ops)
-{
-    struct sums s = { loop, (size_t)mote__pool_threads(env->pool) * LOOPS };
-    double rounds = (ROUNDS + CHAINS - 1) / CHAINS * CHAINS;
-    return (double)s.n * rounds * ops / mote__bench_measure(b, run_sums, &s, env).median;
-}
+/* ---- yardsticks -------------------------------------------------------------------------------------------------- */
 
-static double read_rate(const mote__bench *b, mote__bench_env *env, const uint8_t *data, size_t bytes, double best,
-                        void (*f)(const uint8_t *, size_t))
-{
-    struct reads r = { data, bytes / PIECE * PIECE, f };
-    double rate = (double)r.bytes / mote__bench_measure(b, run_reads, &r, env).median;
-    return rate > best ? rate : best;
-}
+typedef struct peak { void (*loop)(void); double ops; } peak;       /* operations of one instruction */
+typedef void reader(const uint8_t *p, size_t n);
 
-void mote__bench_limits_measure(const mote__bench *b, mote__pool *pool, const uint8_t *buffer, size_t bytes, mote__bench_limits *l)
+static peak peak_of(mote__bench_peak which)
 {
-    mote__bench_env env = { .pool = pool };
-    *l = (mote__bench_limits){ 0 };
-    l->read = read_rate(b, &env, buffer, bytes, 0, read_plain);
 #if defined(__x86_64__)
     mote__cpu_level level = mote__cpu_detect();
-    if (level >= MOTE_CPU_AVX2)
-        l->fma = per_second(b, &env, fma_256, 16);
-    if (level >= MOTE_CPU_AVX512) {
-        void (*const ways[])(const uint8_t *, size_t) = { read_512_1, read_512_1p, read_512_4, read_512_4p };
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-            l->read = read_rate(b, &env, buffer, bytes, l->read, ways[i]);
-        double wide = per_second(b, &env, fma_512, 32);
-        l->fma = wide > l->fma ? wide : l->fma;
-        l->int8 = per_second(b, &env, vnni_512, 128);
-        if (__builtin_cpu_supports("avx512bf16"))
-            l->bf16 = per_second(b, &env, bf16_512, 64);
-    }
+    if (level >= MOTE_CPU_AVX512)
+        switch (which) {
+        case MOTE_PEAK_FMA: return (peak){ fma_512, 32 };
+        case MOTE_PEAK_BF16: return __builtin_cpu_supports("avx512bf16") ? (peak){ bf16_512, 64 } : (peak){ NULL, 0 };
+        case MOTE_PEAK_INT8: return (peak){ vnni_512, 128 };
+        default: break;
+        }
+    if (level >= MOTE_CPU_AVX2 && which == MOTE_PEAK_FMA)
+        return (peak){ fma_256, 16 };
 #endif
+    return (peak){ NULL, 0 };
+}
+
+/* The i-th way to read that this machine has; NULL behind the last. */
+static reader *reader_at(int i)
+{
+#if defined(__x86_64__)
+    static reader *const wide[] = { read_512_1, read_512_1p, read_512_4, read_512_4p };
+    if (i >= 1 && i <= 4 && mote__cpu_detect() >= MOTE_CPU_AVX512)
+        return wide[i - 1];
+#endif
+    return i == 0 ? read_plain : NULL;
+}
+
+mote__bench_work mote__bench_reads(mote__bench *b, const uint8_t *memory, size_t bytes)
+{
+    static struct reads r;
+    r = (struct reads){ memory, bytes / PIECE * PIECE, reader_at(b->limits.best_read) };
+    return (mote__bench_work){ run_reads, &r, &b->env[MOTE_BENCH_AS_RUN], (double)r.bytes };
+}
+
+static mote__bench_work sums_of(struct sums *s, mote__bench_env *env, mote__bench_peak which)
+{
+    peak p = peak_of(which);
+    double rounds = (ROUNDS + CHAINS - 1) / CHAINS * CHAINS;
+    *s = (struct sums){ p.loop, (size_t)mote__pool_threads(env->pool) * LOOPS };
+    return (mote__bench_work){ p.loop ? run_sums : NULL, s, env, (double)s->n * rounds * p.ops };
+}
+
+mote__bench_work mote__bench_peak_of(mote__bench *b, mote__bench_peak which)
+{
+    static struct sums s[MOTE_PEAKS];
+    return sums_of(&s[which], &b->env[MOTE_BENCH_AS_RUN], which);
+}
+
+void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint8_t *buffer, size_t bytes, mote__bench_limits *l)
+{
+    *l = (mote__bench_limits){ 0 };
+    for (int i = 0; reader_at(i); i++) {
+        struct reads r = { buffer, bytes / PIECE * PIECE, reader_at(i) };
+        double rate = (double)r.bytes / mote__bench_measure(b, run_reads, &r, env).median;
+        if (rate > l->read) {
+            l->read = rate;
+            l->best_read = i;
+        }
+    }
+    double *const rates[MOTE_PEAKS] = { &l->fma, &l->bf16, &l->int8 };
+    for (int i = 0; i < MOTE_PEAKS; i++) {
+        struct sums s;
+        mote__bench_work w = sums_of(&s, env, (mote__bench_peak)i);
+        if (w.body)
+            *rates[i] = w.amount / mote__bench_measure(b, w.body, w.ctx, env).median;
+    }
 }

@@ -72,7 +72,7 @@ static int token(published *x, size_t depth, float *logits, double *seconds, siz
 {
     mote__synthetic_seq *seq = &x->long_seq;
     mote__synthetic_seq_at(seq, depth - 1);
-    return mote__synthetic_pass(&x->s, &seq, 1, depth - 1, 1, 1, logits, seconds, picked, read);
+    return mote__synthetic_pass(&x->s, &seq, 1, depth - 1, 1, 1, MOTE_SYNTHETIC_LAYERS, logits, seconds, picked, read);
 }
 
 /* The same token on one thread, with AVX2 kernels where there are others: the same bits. */
@@ -104,28 +104,25 @@ static int spread(published *x, mote__synthetic_seq **seqs, size_t n_seqs, size_
 {
     x->s.next_expert = 0;
     for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS; l++) {
+        double unused[MOTE_STAGES] = { 0 };
         for (size_t i = 0; i < n_seqs; i++)
             mote__synthetic_seq_at(seqs[i], held);
-        /* a pass that ends with layer l: its picks are the last ones */
-        mote__segment segments[SESSIONS];
-        for (size_t i = 0; i < n_seqs; i++)
-            segments[i] = (mote__segment){ .seq = &seqs[i]->seq, .pos = held, .n = 1, .publish_from = held };
-        if (mote__pass_begin(&x->s.pass, segments, n_seqs))
-            return mote__bench_fail(x->b, MOTE_ENOMEM, "out of memory in a pass");
-        mote__pass_embed(&x->s.pass);
-        for (size_t k = 0; k <= l; k++) {
-            if (k == x->s.net.config.decoder_start) {
-                if (mote__pass_publish_decoder(&x->s.pass))
-                    return mote__bench_fail(x->b, MOTE_ENOMEM, "out of memory in a pass");
-                for (size_t i = 0; i < n_seqs; i++)
-                    segments[i].publish_from = UINT64_MAX;
-            }
-            if (mote__pass_layers(&x->s.pass, k, k + 1))
-                return mote__bench_fail(x->b, MOTE_ENOMEM, "out of memory in a pass");
-        }
+        int rc = mote__synthetic_pass(&x->s, seqs, n_seqs, held, 1, 1, l + 1, NULL, unused, NULL, NULL);
+        if (rc)
+            return mote__bench_fail(x->b, rc, "out of memory in a pass");
         mote__synthetic_spread(&x->s, l);
     }
     return 0;
+}
+
+/* The read rate at this moment, over (at most a gigabyte of) the model's own weights. */
+static double read_rate(published *x)
+{
+    size_t most = (size_t)1 << 30;
+    mote__bench_work w = mote__bench_reads(x->b, x->s.memory, x->s.memory_bytes < most ? x->s.memory_bytes : most);
+    double t = mote__bench_now();
+    w.body(w.ctx, w.env);
+    return w.amount / (mote__bench_now() - t);
 }
 
 static int stage_rows(published *x, size_t depth, double stages[][100], int n)
@@ -141,47 +138,65 @@ static int stage_rows(published *x, size_t depth, double stages[][100], int n)
     return rc;
 }
 
+/* Depths take turns, so that what disturbs the machine disturbs all of them. */
+struct decode_times { double sum[DEPTHS][100], stage[DEPTHS][MOTE_STAGES][100], quotient[100], rate[100], to_bound[DEPTHS][100]; size_t read[DEPTHS][MOTE_SYNTHETIC_LAYERS]; };
+
+static int decode_times(published *x, struct decode_times *t, int n)
+{
+    mote__synthetic_seq *seq = &x->long_seq;
+    int rc = 0;
+    for (int k = -1; k < n && !rc; k++) {
+        double rate = read_rate(x);
+        if (k >= 0)
+            t->rate[k] = rate;
+        for (int i = 0; i < DEPTHS && !rc; i++) {
+            double seconds[MOTE_STAGES] = { 0 };
+            size_t picked[MOTE_SYNTHETIC_LAYERS];
+            /* every depth picks other experts: give them their places before each token, outside the time */
+            if ((rc = spread(x, &seq, 1, x->depth[i] - 1)))
+                return rc;
+            rc = token(x, x->depth[i], x->logits, seconds, k < 0 ? picked : NULL, t->read[i]);
+            if (k < 0)
+                continue;
+            t->sum[i][k] = weighted(seconds);
+            t->to_bound[i][k] = t->sum[i][k] * rate / step_bytes(&x->s, t->read[i]);
+            for (int j = 0; j < MOTE_STAGES; j++)
+                t->stage[i][j][k] = seconds[j];
+        }
+        if (k >= 0)
+            t->quotient[k] = t->sum[DEPTHS - 1][k] / t->sum[0][k];
+    }
+    return rc ? mote__bench_fail(x->b, rc, "out of memory in a pass") : 0;
+}
+
 static int decode_rows(published *x)
 {
     mote__bench *b = x->b;
-    double first = 0, stages[MOTE_STAGES][100];
-    mote__synthetic_seq *seq = &x->long_seq;
-    int rc = spread(x, &seq, 1, x->depth[0] - 1), n = b->runs < 100 ? b->runs : 100;
+    struct decode_times *t = calloc(1, sizeof *t);
+    int n = b->runs < 100 ? b->runs : 100, rc = t ? 0 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory");
     if (!rc)
         rc = check_token(x, x->depth[0]);
-    double first_spread = 0;
+    if (!rc)
+        rc = decode_times(x, t, n);
+    double rate = rc ? 0 : mote__bench_median(t->rate, n).median;
     for (int i = 0; i < DEPTHS && !rc; i++) {
-        double sums[100], warm[MOTE_STAGES] = { 0 };
-        size_t picked[MOTE_SYNTHETIC_LAYERS], read[MOTE_SYNTHETIC_LAYERS];
-        rc = token(x, x->depth[i], x->logits, warm, picked, read);
-        for (int k = 0; k < n && !rc; k++) {
-            double seconds[MOTE_STAGES] = { 0 };
-            rc = token(x, x->depth[i], x->logits, seconds, NULL, NULL);
-            sums[k] = weighted(seconds);
-            for (int j = 0; j < MOTE_STAGES; j++)
-                stages[j][k] = seconds[j];
-        }
-        if (rc)
-            return mote__bench_fail(b, rc, "out of memory in a pass");
-        mote__bench_time t = mote__bench_median(sums, n);
-        double bytes = step_bytes(&x->s, read), bound = bytes / b->limits.read;
+        mote__bench_time sum = mote__bench_median(t->sum[i], n), q = mote__bench_median(t->to_bound[i], n);
+        double bytes = step_bytes(&x->s, t->read[i]), bound = bytes / rate;
         char name[80], note[120];
         snprintf(name, sizeof name, "decode at %s", depth_name(x->depth[i]));
         snprintf(note, sizeof note, "limit: %.2f GB of weights of the 40 layers at the read rate; ratio: time / limit", bytes * 1e-9);
-        rc = mote__bench_add(b, &(mote__bench_row){ name, "whole model, one token", t.median * 1e3, "ms", bound * 1e3, t.median / bound,
-                                                    NAN, t, 1, note });
-        if (i == 0) {
-            first = t.median;
-            first_spread = t.spread;
-        }
+        rc = mote__bench_add(b, &(mote__bench_row){ name, "whole model, one token", sum.median * 1e3, "ms", bound * 1e3, q.median, NAN,
+                                                    q, 1, note });
         if (!rc && (i == 0 || i == DEPTHS - 1))
-            rc = stage_rows(x, x->depth[i], stages, n);
-        if (!rc && i == DEPTHS - 1) {
-            snprintf(name, sizeof name, "decode, %s against %s", depth_name(x->depth[i]), depth_name(x->depth[0]));
-            rc = mote__bench_add(b, &(mote__bench_row){ name, "whole model, one token", t.median / first, "x time", NAN, NAN, 1.12,
-                                                        { 0, t.spread + first_spread, n }, 1, NULL });
-        }
+            rc = stage_rows(x, x->depth[i], t->stage[i], n);
     }
+    if (!rc) {
+        char name[80];
+        mote__bench_time q = mote__bench_median(t->quotient, n);
+        snprintf(name, sizeof name, "decode, %s against %s", depth_name(x->depth[DEPTHS - 1]), depth_name(x->depth[0]));
+        rc = mote__bench_add(b, &(mote__bench_row){ name, "whole model, one token", q.median, "x time", NAN, NAN, 1.12, q, 1, NULL });
+    }
+    free(t);
     return rc;
 }
 
@@ -228,36 +243,33 @@ static int cache_work(published *x, size_t depth, double *seconds)
 static int cache_rows(published *x)
 {
     mote__bench *b = x->b;
+    double all[DEPTHS][100], select[DEPTHS][100], attend[DEPTHS][100], quotient[100], part[2];
     int n = b->runs < 100 ? b->runs : 100, rc = 0;
-    double first = 0, first_spread = 0;
-    for (int i = 0; i < DEPTHS && !rc; i++) {
-        double part[2], all[100], select[100], attend[100];
-        rc = cache_work(x, x->depth[i], part);
-        for (int k = 0; k < n && !rc; k++) {
+    for (int k = -1; k < n && !rc; k++) {
+        for (int i = 0; i < DEPTHS && !rc; i++) {
             rc = cache_work(x, x->depth[i], part);
-            select[k] = part[0];
-            attend[k] = part[1];
-            all[k] = part[0] + part[1];
+            if (k < 0)
+                continue;
+            select[i][k] = part[0];
+            attend[i][k] = part[1];
+            all[i][k] = part[0] + part[1];
         }
-        if (rc)
-            return mote__bench_fail(b, rc, "out of memory in a pass");
-        mote__bench_time t = mote__bench_median(all, n), s = mote__bench_median(select, n), a = mote__bench_median(attend, n);
-        char name[80], note[160];
+        if (k >= 0)
+            quotient[k] = all[DEPTHS - 1][k] / all[0][k];
+    }
+    if (rc)
+        return mote__bench_fail(b, rc, "out of memory in a pass");
+    char name[80], note[160];
+    for (int i = 0; i < DEPTHS && !rc; i++) {
+        mote__bench_time t = mote__bench_median(all[i], n), s = mote__bench_median(select[i], n), a = mote__bench_median(attend[i], n);
         snprintf(name, sizeof name, "the cache's own work at %s", depth_name(x->depth[i]));
         snprintf(note, sizeof note, "indexer and top-k %.3g ms, attention %.3g ms; linears of width 32 are inside", s.median * 1e3,
                  a.median * 1e3);
         rc = mote__bench_add(b, &(mote__bench_row){ name, "40 layers, one token", t.median * 1e3, "ms", NAN, NAN, NAN, t, 1, note });
-        if (i == 0) {
-            first = t.median;
-            first_spread = t.spread;
-        }
-        if (!rc && i == DEPTHS - 1) {
-            snprintf(name, sizeof name, "the cache's own work, %s against %s", depth_name(x->depth[i]), depth_name(x->depth[0]));
-            rc = mote__bench_add(b, &(mote__bench_row){ name, "40 layers, one token", t.median / first, "x time", NAN, NAN, 2.6,
-                                                        { 0, t.spread + first_spread, n }, 1, NULL });
-        }
     }
-    return rc;
+    mote__bench_time q = mote__bench_median(quotient, n);
+    snprintf(name, sizeof name, "the cache's own work, %s against %s", depth_name(x->depth[DEPTHS - 1]), depth_name(x->depth[0]));
+    return rc ? rc : mote__bench_add(b, &(mote__bench_row){ name, "40 layers, one token", q.median, "x time", NAN, NAN, 2.6, q, 1, NULL });
 }
 
 /* ---- eight sessions ---------------------------------------------------------------------------------------------------- */
@@ -266,15 +278,17 @@ static int batch_row(published *x, mote__synthetic_seq **seqs, const char *what,
 {
     mote__bench *b = x->b;
     size_t held = x->depth[0] - 1, picked[MOTE_SYNTHETIC_LAYERS], read[MOTE_SYNTHETIC_LAYERS];
-    double sums[100], warm[MOTE_STAGES] = { 0 };
+    double sums[100], rates[100], warm[MOTE_STAGES] = { 0 };
     int n = b->runs < 100 ? b->runs : 100, rc = spread(x, seqs, SESSIONS, held);
     for (int k = -1; k < n && !rc; k++) {
-        double seconds[MOTE_STAGES] = { 0 };
+        double seconds[MOTE_STAGES] = { 0 }, rate = read_rate(x);
         for (size_t i = 0; i < SESSIONS; i++)
             mote__synthetic_seq_at(seqs[i], held);
-        rc = mote__synthetic_pass(&x->s, seqs, SESSIONS, held, 1, 1, x->logits, k < 0 ? warm : seconds, k < 0 ? picked : NULL, read);
-        if (k >= 0)
+        rc = mote__synthetic_pass(&x->s, seqs, SESSIONS, held, 1, 1, MOTE_SYNTHETIC_LAYERS, x->logits, k < 0 ? warm : seconds, k < 0 ? picked : NULL, read);
+        if (k >= 0) {
             sums[k] = weighted(seconds);
+            rates[k] = rate;
+        }
         if (rc)
             mote__bench_fail(b, rc, "out of memory in a pass");
     }
@@ -282,7 +296,7 @@ static int batch_row(published *x, mote__synthetic_seq **seqs, const char *what,
         return rc;
     mote__bench_time t = mote__bench_median(sums, n);
     double bytes = step_bytes(&x->s, read), flops = SESSIONS * row_flops(&x->s), fma = b->limits.fma > 0 ? b->limits.fma : NAN;
-    double by_bytes = bytes / b->limits.read, by_flops = flops / (0.7 * fma), bound = by_flops > by_bytes ? by_flops : by_bytes;
+    double by_bytes = bytes / mote__bench_median(rates, n).median, by_flops = flops / (0.7 * fma), bound = by_flops > by_bytes ? by_flops : by_bytes;
     size_t most = 0, most_read = 0;
     double traffic = step_bytes(&x->s, picked);
     for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS; l++) {
@@ -333,7 +347,7 @@ static int prefill(published *x, size_t held, size_t n, size_t decoder_rows, dou
     for (size_t at = 0; at < n && !rc; at += chunk) {
         size_t rows = n - at < chunk ? n - at : chunk, left = n - at - rows;
         size_t mine = decoder_rows > left ? (decoder_rows - left < rows ? decoder_rows - left : rows) : 0;
-        rc = mote__synthetic_pass(&x->s, &seq, 1, held + at, rows, mine, left ? NULL : x->logits, seconds, NULL, NULL);
+        rc = mote__synthetic_pass(&x->s, &seq, 1, held + at, rows, mine, MOTE_SYNTHETIC_LAYERS, left ? NULL : x->logits, seconds, NULL, NULL);
     }
     return rc;
 }

@@ -353,7 +353,7 @@ static void count_experts(const mote__synthetic *s, size_t layer, size_t *picked
 }
 
 int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t n_seqs, size_t held, size_t n, size_t decoder_rows,
-                         float *logits, double *seconds, size_t *union_experts, size_t *union_read)
+                         size_t layers, float *logits, double *seconds, size_t *union_experts, size_t *union_read)
 {
     enum { MOST = 16 };
     mote__segment segments[MOST];
@@ -367,7 +367,7 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
         return rc;
     mote__pass_embed(p);
     seconds[MOTE_STAGE_EMBED] += since(&t);
-    for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS && !rc; l++) {
+    for (size_t l = 0; l < layers && !rc; l++) {
         if (l == s->net.config.decoder_start) {
             if ((rc = mote__pass_publish_decoder(p)))
                 break;

@@ -50,10 +50,10 @@ void mote__synthetic_seq_close(mote__synthetic_seq *q);
 void mote__synthetic_seq_at(mote__synthetic_seq *q, size_t held);
 
 /* One pass of n new rows of each sequence from position `held` on; adds to seconds[]. decoder_rows: how many of the last rows
- * of each go through the decoder's roles. logits: of the last row of each, [n_seqs][vocab]; NULL: no head.
+ * of each go through the decoder's roles. layers: how many run. logits: of the last row of each, [n_seqs][vocab]; NULL: no head.
  * union_experts (may be NULL): different experts that each layer's rows picked, of 384; union_read: of those in memory. */
 int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t n_seqs, size_t held, size_t n, size_t decoder_rows,
-                         float *logits, double *seconds, size_t *union_experts, size_t *union_read);
+                         size_t layers, float *logits, double *seconds, size_t *union_experts, size_t *union_read);
 /* Give the experts that the last pass picked in `layer` places of their own in the set, as far as it goes. */
 void mote__synthetic_spread(mote__synthetic *s, size_t layer);
 

@@ -96,14 +96,13 @@ static int one_shape(mote__bench *b, const char *what, mote__wkind kind, size_t 
         char shape[80];
         snprintf(shape, sizeof shape, "%zu x %zu, %zu matrices, %.2f GB", n_out, n_in, v.n, bytes * 1e-9);
         mote__bench_floats(v.x, n_in, 3);
-        mote__bench_time t = mote__bench_measure(b, run_vectors, &v, env);
+        mote__bench_work work = { run_vectors, &v, env, bytes }, reads = mote__bench_reads(b, memory, v.n * each);
+        run_vectors(&v, env);
         rc = v.failed ? mote__bench_fail(b, MOTE_ENOMEM, "out of memory") : check_linear(b, &v.mats[v.n - 1], v.x, v.y, shape);
-        double rate = bytes / t.median;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ what, shape, rate * 1e-9, "GB/s", b->limits.read * 1e-9, rate / b->limits.read, 0.85,
-                                                        t, 0, NULL });
+            rc = mote__bench_against(b, what, shape, &work, &reads, "GB/s", 0.85, "limit: reads of the same memory");
         if (!rc && modes)
-            rc = mote__bench_modes(b, what, shape, run_vectors, &v, t, 0);
+            rc = mote__bench_modes(b, what, shape, run_vectors, &v, 0);
     }
     mote__free(NULL, MOTE_MEM_SCRATCH, v.x, n_in * sizeof *v.x);
     mote__free(NULL, MOTE_MEM_SCRATCH, v.y, n_out * sizeof *v.y);
@@ -202,35 +201,28 @@ static int many_tokens(mote__bench *b, experts *x, size_t n, const char *why)
 {
     char shape[80], name[80];
     mote__bench_env *env = &b->env[MOTE_BENCH_AS_RUN];
-    double flops = 6.0 * (double)n * (double)x->hidden * (double)x->inter, fma = b->limits.fma > 0 ? b->limits.fma : NAN;
+    double flops = 6.0 * (double)n * (double)x->hidden * (double)x->inter;
     x->n_rows = n;
     snprintf(shape, sizeof shape, "3 x %zu x %zu, %zu tokens", x->inter, x->hidden, n);
     int rc = check_experts(b, x, shape);
     if (rc)
         return rc;
-    mote__bench_time t = mote__bench_measure(b, run_many_tokens, x, env);
-    double rate = flops / t.median;
+    mote__bench_work work = { run_many_tokens, x, env, flops }, theirs = { run_gemm, x, env, flops };
+    mote__bench_work fma = mote__bench_peak_of(b, MOTE_PEAK_FMA), bf16 = mote__bench_peak_of(b, MOTE_PEAK_BF16);
     snprintf(name, sizeof name, "MXFP4 experts, %zu tokens, fp32", n);
-    rc = mote__bench_add(b, &(mote__bench_row){ name, shape, rate * 1e-9, "GFLOP/s", fma * 1e-9, rate / fma, 0.7, t, 0,
-                                                "limit: FP32 FMA peak" });
+    rc = mote__bench_against(b, name, shape, &work, &fma, "GFLOP/s", 0.7, "limit: FP32 FMA peak");
     if (!rc && x->gemm) {
-        mote__bench_time g = mote__bench_measure(b, run_gemm, x, env);
-        double theirs = flops / g.median;
         snprintf(name, sizeof name, "MXFP4 experts, %zu tokens, against sgemm", n);
-        rc = mote__bench_add(b, &(mote__bench_row){ name, shape, rate * 1e-9, "GFLOP/s", theirs * 1e-9, rate / theirs, 0.9,
-                                                    { 0, t.spread + g.spread, t.runs }, 0, why });
+        rc = mote__bench_against(b, name, shape, &work, &theirs, "GFLOP/s", 0.9, why);
     }
     if (!rc && n == 64)
-        rc = mote__bench_modes(b, "MXFP4 experts, 64 tokens", shape, run_many_tokens, x, t, 1);
+        rc = mote__bench_modes(b, "MXFP4 experts, 64 tokens", shape, run_many_tokens, x, 1);
     if (!rc) {
         x->net.published = 1;
-        t = mote__bench_measure(b, run_many_tokens, x, env);
-        x->net.published = 0;
-        rate = flops / t.median;
-        double bf16 = b->limits.bf16 > 0 ? b->limits.bf16 : NAN;
         snprintf(name, sizeof name, "MXFP4 experts, %zu tokens, published", n);
-        rc = mote__bench_add(b, &(mote__bench_row){ name, shape, rate * 1e-9, "GFLOP/s", bf16 * 1e-9, rate / bf16, 0.6, t, 0,
-                                                    "limit: BF16 dot peak; inputs are rounded to the FP8 grid inside the time" });
+        rc = mote__bench_against(b, name, shape, &work, &bf16, "GFLOP/s", 0.6,
+                                 "limit: BF16 dot peak; inputs are rounded to the FP8 grid inside the time");
+        x->net.published = 0;
     }
     return rc;
 }
@@ -265,12 +257,12 @@ static int run_experts(mote__bench *b, experts *x, const char *why)
     int rc = check_experts(b, x, shape);
     if (rc)
         return rc;
-    mote__bench_time t = mote__bench_measure(b, run_one_token, x, &b->env[MOTE_BENCH_AS_RUN]);
-    double rate = bytes / t.median;
-    rc = mote__bench_add(b, &(mote__bench_row){ "MXFP4 experts, one token", shape, rate * 1e-9, "GB/s", b->limits.read * 1e-9,
-                                                rate / b->limits.read, 0.8, t, 0, "activations are FP32: 24 bits" });
+    mote__bench_work work = { run_one_token, x, &b->env[MOTE_BENCH_AS_RUN], bytes };
+    mote__bench_work reads = mote__bench_reads(b, x->e[0].w1.data, (size_t)bytes);
+    rc = mote__bench_against(b, "MXFP4 experts, one token", shape, &work, &reads, "GB/s", 0.8,
+                             "limit: reads of the same memory; activations are FP32: 24 bits");
     if (!rc)
-        rc = mote__bench_modes(b, "MXFP4 experts, one token", shape, run_one_token, x, t, 0);
+        rc = mote__bench_modes(b, "MXFP4 experts, one token", shape, run_one_token, x, 0);
     static const size_t rows[] = { 16, 64, MOST_ROWS };
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !rc; i++)
         rc = many_tokens(b, x, rows[i], why);
