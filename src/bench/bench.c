@@ -276,8 +276,9 @@ int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote_
         mote__bench_work one = { body, ctx, &b->env[MOTE_BENCH_ONE_THREAD], 1 };
         mote__bench_pair p = mote__bench_in_turn(b, &as_run, &one);
         snprintf(text, sizeof text, "%s, %d threads", name, b->n_threads);
-        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x one thread", b->n_threads, NAN, 0.9 * b->n_threads,
-                                                    p.y_over_x, 0, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x one thread", b->limits.fma / b->one_thread.fma, NAN,
+                                                    0.9 * b->n_threads, p.y_over_x, 0,
+                                                    "limit: FP32 FMA peak over that of one thread; the target is about the value" });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
         mote__bench_work avx2 = { body, ctx, &b->env[MOTE_BENCH_AVX2], 1 };
@@ -367,15 +368,15 @@ static int open_env(mote__bench *b, mote__pool *pool)
 static int run_parts(mote__bench *b, json_t *out)
 {
     const mote_bench_params *p = b->params;
-    mote__bench_limits one, after;
+    mote__bench_limits after;
     b->part = "limits";
     int rc = mote__bench_progress(b, "the machine");
     if (!rc)
-        rc = measure_limits(b, &b->limits, &one);
+        rc = measure_limits(b, &b->limits, &b->one_thread);
     if (rc)
         return rc;
     json_object_set_new(out, "limits", limits_json(&b->limits));
-    json_object_set_new(out, "limits_one_thread", limits_json(&one));
+    json_object_set_new(out, "limits_one_thread", limits_json(&b->one_thread));
     size_t n = 0, done = 0;
     for (size_t i = 0; i < N_PARTS; i++)
         n += wanted(p, &parts[i]) != 0;

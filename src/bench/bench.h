@@ -37,7 +37,7 @@ typedef struct mote__bench {
     const char *part;                          /* name of the part that runs */
     double fraction;                           /* of the work done, for progress */
     mote__bench_env env[MOTE_BENCH_MODES];     /* env[i].kern NULL: this machine has no such mode */
-    mote__bench_limits limits;                 /* with the threads of MOTE_BENCH_AS_RUN */
+    mote__bench_limits limits, one_thread;     /* with the threads of MOTE_BENCH_AS_RUN; with one */
     mote_err *err;
 } mote__bench;
 
@@ -72,7 +72,8 @@ mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_wor
  * A yardstick without a body (the processor lacks it) gives a row without limit. *seconds (may be NULL): of w. */
 int mote__bench_against(mote__bench *b, const char *name, const char *shape, const mote__bench_work *w, const mote__bench_work *yard,
                         const char *unit, double target, const char *note);
-/* Rows "NAME, N threads" (where compute-bound: as run over one thread, target 0.9 N) and "NAME, AVX2-only" (time over time as run,
+/* Rows "NAME, N threads" (where compute-bound: as run over one thread, target 0.9 N; limit: what the machine's
+ * FMA peak gains, less than N where threads share a core) and "NAME, AVX2-only" (time over time as run,
  * target 2.5), each measured in turn with the body as run. */
 int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, int compute_bound);
 

@@ -166,8 +166,10 @@ static int decode_rows(mote__bench *b, mote_model *m)
         rc = decode_time(b, m, s, at, n, &one);
         net->pool = net->linear.pool = pool;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads", shape, one.median / t.median, "x one thread", b->n_threads, NAN,
-                                                        0.9 * b->n_threads, { 0, one.spread + t.spread, t.runs }, 0, NULL });
+            rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads", shape, one.median / t.median, "x one thread",
+                                                        b->limits.fma / b->one_thread.fma, NAN, 0.9 * b->n_threads,
+                                                        { 0, one.spread + t.spread, t.runs }, 0,
+                                                        "limit: FP32 FMA peak over that of one thread; the target is about the value" });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
         net->kern = net->linear.kern = b->env[MOTE_BENCH_AVX2].kern;
