@@ -229,6 +229,22 @@ MOTE_API int mote_store_rm_json(mote_store *store, const char *const *ids, size_
 MOTE_API int mote_store_export_json(mote_store *store, const char *path, char **json, mote_err *err);
 MOTE_API int mote_store_import_json(mote_store *store, const char *path, char **json, mote_err *err);
 
+/* Put the store behind a session: finished blocks are written in the background from now on, and mote_session_restore reads.
+ * name_space (NULL: ""): prefixes are shared only inside one. The store must be closed after the session and before the model. */
+MOTE_API int mote_session_use_store(mote_session *session, mote_store *store, const char *name_space, mote_err *err);
+typedef struct mote_restored {
+    size_t reused_tokens;      /* of the prompt: the session holds them now; feed the rest (it may be nothing)            */
+    size_t replay_tokens;      /* of those, run again by the next step to rebuild the windows; 0 after a snapshot         */
+    int from_snapshot;         /* 1: the session goes on exactly where it was saved                                       */
+    int exact;                 /* 0: a bounded encoder replay lies somewhere in what was reused                           */
+} mote_restored;
+/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step rebuilds windows; exact also reads
+ * exact blocks only. Finding nothing is no error (reused_tokens 0). */
+MOTE_API int mote_session_restore(mote_session *session, const int32_t *ids, size_t n_ids, mote_replay replay, mote_restored *restored,
+                                  mote_err *err);
+/* Save the session's state to its store (in the background), so that continuing it later is exact. */
+MOTE_API int mote_session_snapshot(mote_session *session, mote_err *err);
+
 /* ---- sampling ----------------------------------------------------------------------------------------------- */
 typedef struct mote_sample_params {
     float temperature;         /* 0: greedy (smallest id wins ties)                           */
