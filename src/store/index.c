@@ -52,7 +52,7 @@ static const char *const sql[N_STATEMENTS] = {
     [SET_HOLE] = "UPDATE free SET hole = 1 WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
     [TOUCH] = "UPDATE block SET used = ?2 WHERE id = ?1 AND used < ?2",
     [LEAF] = BLOCKS "WHERE NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1 OFFSET ?1",
-    [EXPIRED] = BLOCKS "WHERE b.used < ?1 ORDER BY b.used, b.n_blocks DESC LIMIT 1",
+    [EXPIRED] = BLOCKS "WHERE b.used < ?1 AND NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1",
     [ORPHAN] = BLOCKS "WHERE b.n_blocks > 1 AND NOT EXISTS(SELECT 1 FROM block p WHERE p.id = b.parent) LIMIT 1",
     [NEXT] = BLOCKS "WHERE b.id > ?1 ORDER BY b.id LIMIT 1",
     [NEXT_BY_DEPTH] = BLOCKS "WHERE (b.n_blocks, b.id) > (?1, ?2) ORDER BY b.n_blocks, b.id LIMIT 1",
