@@ -41,7 +41,7 @@ struct mote_store {
     mote__vfs *vfs;
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl;                 /* seconds; negative: never */
-    int read_only, lock_fd;
+    int read_only, may_replace, lock_fd;
 
     pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
     mote__index writer, reader;
@@ -120,5 +120,12 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
 void mote__write_snapshot(mote__store *s, mote__item *item);               /* write_mutex held */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key);              /* write_mutex held */
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
+
+/* ---- json.c ---- */
+/* Hands the tree over as text; drops the reference. */
+int mote__store_json(json_t *root, char **text, mote_err *err);
+/* For the functions that change a store: write_mutex taken and the index usable, or an error (and nothing taken). */
+int mote__store_enter(mote__store *s, mote_err *err);
+void mote__store_leave(mote__store *s);
 
 #endif

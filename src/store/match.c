@@ -22,7 +22,7 @@ typedef struct load {
 typedef struct walk {
     mote__store *s;
     struct io_uring ring;
-    int uring;                             /* the ring is open */
+    int uring;                             /* 1: the ring works; 2: it is open, but takes nothing any more */
     size_t n_flying, n_loads;
     load *loads;
 } walk;
@@ -48,7 +48,7 @@ static void start(walk *w, load *l)
         l->error = errno == ENOENT ? ENODATA : errno;
         return;
     }
-    struct io_uring_sqe *sqe = w->uring ? io_uring_get_sqe(&w->ring) : NULL;
+    struct io_uring_sqe *sqe = w->uring == 1 ? io_uring_get_sqe(&w->ring) : NULL;
     if (sqe) {
         io_uring_prep_readv(sqe, l->file->fd, l->iov, 3, (uint64_t)mote__slot_offset(&l->entry.place));
         io_uring_sqe_set_data(sqe, l);
@@ -127,7 +127,7 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
     uint8_t bytes[MOTE_SLOT_IDS];
     if (l->error) {
         *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
-        return MOTE_EFORMAT;
+        return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
     }
     int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad, l->entry.place.slot_bytes, why);
     if (!rc)
@@ -214,8 +214,11 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
             if (bad && there) {
                 char hex[2 * MOTE_STORE_ID + 1];
                 mote__hex(hex, l->entry.id, MOTE_STORE_ID);
-                mote__store_log(s, "block %s (segment %08x, slot %u) is damaged (%s) and is dropped", hex, (unsigned)l->entry.place.segment,
-                                (unsigned)l->entry.place.slot, why);
+                mote__store_log(s, "block %s (segment %08x, slot %u) %s (%s)%s", hex, (unsigned)l->entry.place.segment,
+                                (unsigned)l->entry.place.slot, bad == MOTE_EFORMAT ? "is damaged" : "cannot be read", why,
+                                bad == MOTE_EFORMAT ? " and is dropped" : "");
+            }
+            if (bad == MOTE_EFORMAT && there) {
                 pthread_mutex_lock(&s->mutex);
                 s->counts.damaged_blocks++;
                 pthread_mutex_unlock(&s->mutex);

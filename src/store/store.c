@@ -126,26 +126,30 @@ static int open_index(mote__store *s, mote_err *err)
     return rc;
 }
 
-/* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a shared lock. */
+/* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a shared lock and an open index, or
+ * with neither, so that another process can do what we could not. */
 static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err *err)
 {
     close_index(s);
     dir_lock(s, MOTE_UNLOCK, 0);
     int rc = 0;
-    if (dir_lock(s, MOTE_LOCK_EXCLUSIVE, 500)) {
-        mote__fail(err, MOTE_EIO, "%s: the index must be made anew, but another process is using the store", s->dir);
-        rc = MOTE_EIO;
-    } else if (always || open_index(s, err)) {
-        rc = mote__store_make_index(s, r, err);
-        if (!rc)
-            rc = open_index(s, err);
+    if (!dir_lock(s, MOTE_LOCK_EXCLUSIVE, 500)) {
+        if (always || open_index(s, err)) {
+            rc = mote__store_make_index(s, r, err);
+            if (!rc)
+                rc = open_index(s, err);
+        }
+        if (dir_lock(s, MOTE_LOCK_SHARED, 500) && !rc)
+            rc = mote__fail(err, MOTE_EIO, "%s: the lock was lost", s->dir);
+    } else if (always || dir_lock(s, MOTE_LOCK_SHARED, 500) || open_index(s, err)) {
+        rc = mote__fail(err, MOTE_EIO, "%s: the index must be made anew, but another process is using the store", s->dir);
     }
-    if (dir_lock(s, MOTE_LOCK_SHARED, 500) && !rc)
-        rc = mote__fail(err, MOTE_EIO, "%s: the lock was lost", s->dir);
-    if (rc)
+    if (rc) {
         close_index(s);
-    else
+        dir_lock(s, MOTE_UNLOCK, 0);
+    } else {
         atomic_store(&s->damaged, 0);
+    }
     return rc;
 }
 
@@ -165,7 +169,7 @@ int mote__store_revive(mote__store *s)
         return MOTE_EIO;
     mote_err err = { 0 };
     mote__rebuilt r = { 0 };
-    int rc = replace_index(s, atomic_load(&s->damaged) && s->writer.db != NULL, &r, &err);
+    int rc = replace_index(s, atomic_load(&s->damaged), &r, &err);
     if (rc) {
         mote__store_log(s, "goes on without: %s", err.message);
         s->retry_at = mote__store_now(s) + 10;
@@ -205,6 +209,9 @@ static int open_dir(mote__store *s, mote_err *err)
     if (!exists && mkdir(s->dir, 0700) && errno != EEXIST)
         return mote__fail(err, MOTE_EIO, "%s: cannot make the directory: %s", s->dir, strerror(errno));
     mote__store_path(s, path, "lock");
+    s->may_replace = stat(path, &st) == 0 || !store;     /* an index.db without anything else of ours is not ours to remove */
+    if (!s->may_replace)
+        mote__store_list(s, "seg-", 8, any_segment, &s->may_replace);
     s->lock_fd = s->read_only ? -1 : s->io->open(s->io->ctx, path, O_RDWR | O_CREAT, 0600);
     if (s->lock_fd < 0 && !s->read_only) {
         int e = errno;
@@ -270,7 +277,7 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     pthread_mutex_lock(&s->write_mutex);
     if (!rc) {
         rc = open_index(s, err);
-        if (rc == MOTE_EFORMAT && !s->read_only) {
+        if (rc == MOTE_EFORMAT && !s->read_only && s->may_replace) {
             mote__rebuilt r = { 0 };
             mote_err why = err ? *err : (mote_err){ 0 };
             rc = replace_index(s, 0, &r, err);

@@ -170,7 +170,7 @@ static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_b
     mote__place free[MAX];
     size_t got = 0;
     *rc = 0;
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 64; round++) {
         size_t n = 0;
         uint64_t room = 0, generation;
         int r = mote__index_free_slots(&s->writer, payload_bytes, free, MAX, &n);
