@@ -68,6 +68,32 @@ static void chunks(void **state)
     }
 }
 
+/* published math rounds, but alike in prefill and decode, for any cut and any threads */
+static void published_math(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < 3; c++) {
+        float *want = NULL;
+        for (int threads = 1; threads <= 2; threads++) {
+            mote_model *m = model_open(golden_path(configs[c]), MOTE_MATH_PUBLISHED, threads);
+            vocab = m->net.config.vocab_size;
+            for (size_t k = 0; k < N; k++)
+                ids[k] = (int32_t)((k * k + 3 * k) % vocab);
+            float *got = full_pass(m, N);
+            if (want)
+                same(want, got, N * vocab, "published math, threads", configs[c], (size_t)threads);
+            mote_session *s = session_open(m, NULL, MOTE_PREFILL_FULL);
+            for (size_t at = 0; at < N; at++)
+                same(got + at * vocab, feed(s, ids + at, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, "published math, decoding", configs[c], at);
+            mote_session_destroy(s);
+            free(want);
+            want = got;
+            mote_model_close(m);
+        }
+        free(want);
+    }
+}
+
 static void threads_and_levels(void **state)
 {
     (void)state;
@@ -400,7 +426,7 @@ int main(void)
     return cmocka_run_group_tests(threaded, NULL, NULL);
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks), cmocka_unit_test(threads_and_levels), cmocka_unit_test(long_context_threads), cmocka_unit_test(company),
+        cmocka_unit_test(chunks), cmocka_unit_test(published_math), cmocka_unit_test(threads_and_levels), cmocka_unit_test(long_context_threads), cmocka_unit_test(company),
         cmocka_unit_test(exact_prefill), cmocka_unit_test(exact_replay), cmocka_unit_test(fork_truncate_mark),
         cmocka_unit_test(cancelled_step), cmocka_unit_test(refusals), cmocka_unit_test(cone_is_smallest),
     };
