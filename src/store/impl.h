@@ -45,6 +45,10 @@ struct mote_store {
 
     pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
     mote__index writer, reader;
+    /* Slots of transactions whose commit failed. Their frames may be in the log all the same, and come back after a crash; so nothing
+     * else is written there, and their locks stay ours, until a later commit has taken the frames' place. */
+    mote__place doubtful[4 * MOTE_STORE_BATCH];
+    size_t n_doubtful;
     mote__segfile *files;
 
     pthread_t thread;
@@ -101,6 +105,7 @@ int mote__slot_matches(const mote__slot *slot, const mote__entry *e, const char 
 
 /* ---- write.c: with write_mutex held, a sound index ---- */
 void mote__write_blocks(mote__store *s, mote__item **items, size_t n);     /* at most MOTE_STORE_BATCH, one payload size; sets `end` */
+void mote__doubts_end(mote__store *s);                                      /* a commit that wrote something has succeeded */
 void mote__write_touched(mote__store *s);                                  /* inside a transaction of its own */
 int mote__drop_entries(mote__store *s, const mote__entry *entries, size_t n);
 uint64_t mote__punch_free(mote__store *s);                                 /* bytes given back */

@@ -22,7 +22,9 @@ static const char schema[] =
     "CREATE TABLE snapshot(key BLOB PRIMARY KEY NOT NULL, tokens BLOB NOT NULL, chain BLOB NOT NULL, n_blocks INTEGER NOT NULL,"
     " n_exact INTEGER NOT NULL, approximate INTEGER NOT NULL, n_tail INTEGER NOT NULL, bytes INTEGER NOT NULL,"
     " created INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX snapshot_tokens ON snapshot(tokens);";
+    "CREATE INDEX snapshot_tokens ON snapshot(tokens);"
+    "CREATE TABLE meta(version INTEGER NOT NULL);"           /* says the same as user_version: two flips do not look like a new version */
+    "INSERT INTO meta VALUES(1);";
 
 enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
 
@@ -30,7 +32,7 @@ enum {
     BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH, LEAF,
     EXPIRED, ORPHAN, NEXT, NEXT_BY_DEPTH, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
     SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
-    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, N_STATEMENTS
+    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
 
@@ -80,6 +82,7 @@ static const char *const sql[N_STATEMENTS] = {
     [SNAP_ON] = SNAP "WHERE tokens = ?1 AND n_tail <= ?2 ORDER BY n_tail DESC, approximate, created DESC, key LIMIT 1 OFFSET ?3",
     [SNAP_OLDEST] = SNAP "ORDER BY used, created LIMIT 1 OFFSET ?1",
     [SNAP_ORPHAN] = SNAP "WHERE n_blocks > 0 AND NOT EXISTS(SELECT 1 FROM block b WHERE b.id = chain) LIMIT 1",
+    [NUDGE] = "UPDATE meta SET version = version",
     [OVERLAP] = "SELECT 1 FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot LIMIT 1",
 };
 
@@ -266,6 +269,7 @@ void mote__index_close(mote__index *x)
     x->db = NULL;
 }
 
+/* The one number that a query gives. */
 static int pragma_number(mote__index *x, const char *text, int64_t *value)
 {
     sqlite3_stmt *s = NULL;
@@ -300,7 +304,7 @@ int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, co
         return mote__fail(err, MOTE_EIO, "%s: the path is too long", path);
     int reading = mode == MOTE_INDEX_READ || mode == MOTE_INDEX_IMMUTABLE;
     int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | (reading ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE), vfs);
-    int64_t application = 0, version = 0;
+    int64_t application = 0, version = 0, meta = 0;
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(x->db, 1);
         sqlite3_busy_timeout(x->db, 10000);
@@ -321,11 +325,13 @@ int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, co
             rc = pragma_number(x, "PRAGMA application_id", &application);
         if (rc == SQLITE_OK)
             rc = pragma_number(x, "PRAGMA user_version", &version);
-        if (rc == SQLITE_OK && application == APPLICATION_ID && version > MOTE_STORE_VERSION) {
+        if (rc == SQLITE_OK)
+            rc = pragma_number(x, "SELECT version FROM meta", &meta);
+        if (rc == SQLITE_OK && application == APPLICATION_ID && version > MOTE_STORE_VERSION && meta == version) {
             mote__index_close(x);
             return mote__fail(err, MOTE_EVERSION, "%s: store version %lld, the newest known is %d", path, (long long)version, MOTE_STORE_VERSION);
         }
-        if (rc == SQLITE_OK && (application != APPLICATION_ID || version != MOTE_STORE_VERSION))
+        if (rc == SQLITE_OK && (application != APPLICATION_ID || version != MOTE_STORE_VERSION || meta != version))
             rc = SQLITE_NOTADB;
         for (int i = 0; i < N_STATEMENTS && rc == SQLITE_OK; i++)
             statement(x, i, &rc);
@@ -369,6 +375,7 @@ int mote__index_check(mote__index *x)
 int mote__index_begin(mote__index *x) { return run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL); }
 int mote__index_begin_read(mote__index *x) { return run(x, BEGIN_READ, NULL, 0, NULL, NULL, 0, 1, NULL); }
 int mote__index_commit(mote__index *x) { return run(x, COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_nudge(mote__index *x) { return run(x, NUDGE, NULL, 0, NULL, NULL, 0, 1, NULL); }
 void mote__index_rollback(mote__index *x)
 {
     if (!x->db || sqlite3_get_autocommit(x->db))

@@ -50,6 +50,7 @@ int mote__index_check(mote__index *x);               /* SQLite's integrity_check
 int mote__index_begin(mote__index *x);               /* of a writing transaction */
 int mote__index_commit(mote__index *x);
 void mote__index_rollback(mote__index *x);
+int mote__index_nudge(mote__index *x);               /* a change that changes nothing, but is written */
 int mote__index_begin_read(mote__index *x);          /* a stable view until commit */
 
 int mote__index_get(mote__index *x, const uint8_t *id, mote__entry *e);

@@ -149,6 +149,7 @@ static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err 
         dir_lock(s, MOTE_UNLOCK, 0);
     } else {
         atomic_store(&s->damaged, 0);
+        mote__doubts_end(s);
     }
     return rc;
 }

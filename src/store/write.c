@@ -6,6 +6,16 @@
 
 static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
 
+/* A commit of the writing connection succeeded: see `doubtful`. */
+void mote__doubts_end(mote__store *s)
+{
+    for (size_t i = 0; i < s->n_doubtful; i++)
+        mote__slot_unlock(s, &s->doubtful[i]);
+    s->n_doubtful = 0;
+}
+
+static int same_place(const mote__place *a, const mote__place *b) { return a->segment == b->segment && a->slot == b->slot; }
+
 /* ---- room ---- */
 
 /* Whether a waiting block stands on this one. */
@@ -183,7 +193,9 @@ static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_b
         for (size_t i = 0; i < n && got < want; i++) {
             int mine = 0;
             for (size_t k = 0; k < got; k++)
-                mine |= places[k].segment == free[i].segment && places[k].slot == free[i].slot;
+                mine |= same_place(&places[k], &free[i]);
+            for (size_t k = 0; k < s->n_doubtful; k++)
+                mine |= same_place(&s->doubtful[k], &free[i]);
             if (mine || (free[i].hole && room + slot_bytes > s->budget) || mote__slot_lock(s, &free[i]))
                 continue;
             /* Whoever indexes a slot holds its lock: what is free now stays so until we let go. */
@@ -293,6 +305,8 @@ static int index_blocks(mote__store *s, mote__item **with, const mote__place *pl
     if (rc) {
         mote__index_rollback(x);
         rc = failed(s, rc < 0 ? rc : MOTE_EIO, "indexing blocks");
+    } else {
+        mote__doubts_end(s);
     }
     return rc;
 }
@@ -306,6 +320,14 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
     for (size_t i = 0; i < n && !rc; i++) {
         look_up(s, items, i, &rc);
         want += items[i]->end == MOTE_ITEM_WAITING;
+    }
+    if (!rc && s->n_doubtful + want > sizeof s->doubtful / sizeof *s->doubtful) {
+        /* nothing was committed for long: a small commit shows whether the disk is back */
+        if (!(rc = mote__index_begin(&s->writer)) && !(rc = mote__index_nudge(&s->writer)) &&
+            !(rc = mote__index_commit(&s->writer)))
+            mote__doubts_end(s);
+        else
+            mote__index_rollback(&s->writer);
     }
     if (!rc && want)
         got = take_slots(s, items[0]->slot.slot_bytes, items[0]->slot.payload_bytes, want, items, n, places, &rc);
@@ -332,7 +354,10 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
         for (size_t i = 0; i < got; i++) {
             if (with[i]->end == MOTE_ITEM_WAITING || rc)
                 with[i]->end = rc ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
-            mote__slot_unlock(s, &places[i]);
+            if (rc && !e)
+                s->doubtful[s->n_doubtful++] = places[i];
+            else
+                mote__slot_unlock(s, &places[i]);
         }
     }
 }
