@@ -46,7 +46,7 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
       "full: all of them" }
 #define CLI_ROW_END { 0, NULL, NULL, NULL }
 
-enum { CLI_MAX_OPERANDS = 4, CLI_MAX_OPTS = 48, CLI_END = -1 };
+enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 48, CLI_END = -1 };
 typedef struct cli_args {
     const cli_usage *usage;
     int argc;

@@ -61,6 +61,7 @@ struct mote_store {
     uint8_t (*touched)[MOTE_STORE_ID];     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
     size_t n_touched;
     mote__store_counts counts;
+    uint64_t rebuilds_told;                /* by verify */
     _Atomic int damaged;                   /* the index gave nonsense: it must be made anew */
     int64_t retry_at;                      /* not before: for an index that could not be opened */
 
@@ -77,12 +78,11 @@ int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const
 void mote__store_path(const mote__store *s, char path[4200], const char *name);
 /* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
 int mote__store_revive(mote__store *s);
-/* With write_mutex held, in any state: the index from the segments alone. */
-int mote__store_rebuild_now(mote__store *s, mote_err *err);
-
 /* ---- rebuild.c: everything else has been shut out ---- */
 typedef struct mote__rebuilt { uint64_t segments, slots, blocks, damaged, duplicates, snapshots, damaged_snapshots; } mote__rebuilt;
 int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err);
+/* With write_mutex held, in any state (store.c). */
+int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err);
 /* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
 int mote__store_list(const mote__store *s, const char *prefix, size_t digits, int (*f)(void *ctx, const char *digits), void *ctx);
 

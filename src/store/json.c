@@ -170,7 +170,7 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
 
 typedef struct report {
     json_t *damaged;
-    uint64_t n_blocks, n_snapshots, n_damaged, n_unreadable;
+    uint64_t n_blocks, n_snapshots, n_damaged;
 } report;
 
 static void note(report *r, const char *kind, const uint8_t *id, const char *why)
@@ -254,57 +254,54 @@ static int verify_snapshots(mote__store *s, mote__index *x, report *r)
 int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *err)
 {
     report r = { .damaged = json_array() };
+    mote__rebuilt made = { 0 };
     mote_err why = { 0 };
     const char *index = "sound";
-    char index_why[200] = "";
-    int rc = 0, writing = !s->read_only;
+    int rc = 0, writing = !s->read_only, usable = 1;
     mote__store_flush(s, NULL);
     if (rebuild && !writing) {
         json_decref(r.damaged);
         return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
     }
-    if (writing)
-        pthread_mutex_lock(&s->write_mutex);
-    else
-        pthread_mutex_lock(&s->read_mutex);
+    pthread_mutex_t *mutex = writing ? &s->write_mutex : &s->read_mutex;
     mote__index *x = writing ? &s->writer : &s->reader;
-    if (writing && !rebuild) {
-        s->retry_at = 0;
-        rc = mote__store_revive(s);
-        if (rc)
-            mote__fail(&why, rc, "%s: the index cannot be opened", s->dir);
+    pthread_mutex_lock(mutex);
+    s->retry_at = 0;
+    if (writing && mote__store_revive(s)) {
+        usable = 0;
+        rc = rebuild ? 0 : mote__fail(&why, MOTE_EIO, "%s: the index cannot be opened", s->dir);
     }
-    if (!rc && !rebuild) {
-        rc = mote__index_check(x);
-        if (rc == MOTE_EFORMAT) {
-            snprintf(index_why, sizeof index_why, "%s", x->why);
-            note(&r, "index", NULL, index_why);
-            index = "damaged";
-            rc = 0;
-            rebuild = writing;
-        } else if (rc) {
-            mote__fail(&why, rc, "%s: %s", s->dir, x->why);
-        }
-    }
-    if (!rc && rebuild) {
-        rc = mote__store_rebuild_now(s, &why);
+    /* what an opening or a step before this one repaired is damage too, once */
+    pthread_mutex_lock(&s->mutex);
+    uint64_t rebuilds = s->counts.rebuilds - s->rebuilds_told;
+    s->rebuilds_told = s->counts.rebuilds;
+    pthread_mutex_unlock(&s->mutex);
+    if (rebuilds) {
+        note(&r, "index", NULL, "it was missing or damaged and has been made anew");
         index = "made anew";
     }
-    if (!rc) {
-        rc = verify_blocks(s, x, &r, &why);
-        if (rc >= 0)
-            rc = verify_snapshots(s, x, &r);
-        if (rc == MOTE_EFORMAT) {                              /* damage that the check did not see: made anew at the next use */
-            note(&r, "index", NULL, x->why);
-            index = "damaged";
-            mote__store_index_failed(s, x, rc, "verifying");
-            rc = 0;
-        } else if (rc < 0 && !why.code) {
-            mote__fail(&why, rc, "%s: %s", s->dir, x->why);
-        }
-        rc = rc < 0 ? rc : 0;
+    int bad = rc || !usable ? 0 : mote__index_check(x);
+    if (!bad && !rc && usable)
+        bad = verify_blocks(s, x, &r, &why);
+    if (bad >= 0 && !rc && usable)
+        bad = verify_snapshots(s, x, &r);
+    if (bad == MOTE_EFORMAT) {
+        note(&r, "index", NULL, x->why);
+        index = "damaged";
+        rebuild |= writing;
+    } else if (bad < 0) {
+        rc = why.code ? bad : mote__fail(&why, bad, "%s: %s", s->dir, x->why);
     }
-    pthread_mutex_unlock(writing ? &s->write_mutex : &s->read_mutex);
+    if (!rc && rebuild) {
+        rc = mote__store_rebuild_now(s, &made, &why);
+        r.n_blocks = made.blocks;
+        r.n_snapshots = made.snapshots;
+        index = "made anew";
+        pthread_mutex_lock(&s->mutex);
+        s->rebuilds_told = s->counts.rebuilds;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    pthread_mutex_unlock(mutex);
     if (rc) {
         json_decref(r.damaged);
         if (err)
@@ -317,6 +314,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
     put_u(o, "damaged", r.n_damaged);
     put(o, "index", json_string(index));
     put(o, "dropped", json_boolean(writing && r.n_damaged));
+    put_u(o, "slots_left_out", made.damaged);
     put(o, "list", r.damaged);
     return mote__store_json(o, text, err);
 }

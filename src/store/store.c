@@ -154,12 +154,11 @@ static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err 
     return rc;
 }
 
-int mote__store_rebuild_now(mote__store *s, mote_err *err)
+int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err)
 {
-    mote__rebuilt r = { 0 };
     if (s->read_only)
         return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
-    return replace_index(s, 1, &r, err);
+    return replace_index(s, 1, r, err);
 }
 
 int mote__store_revive(mote__store *s)

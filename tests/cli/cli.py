@@ -97,7 +97,7 @@ def one_line_error(r, status, *words):
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "inspect", "tokenize", "logits", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 

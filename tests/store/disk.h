@@ -223,12 +223,14 @@ static int d_rename(void *ctx, const char *from, const char *to)
         int moved = *inode, *old = disk_inode(d, base_name(to));
         if (old)
             *old = moved;
-        else
-            snprintf(((char *)inode) - offsetof(__typeof__(d->names[0]), inode), 80, "%s", base_name(to));
-        if (old) {
-            size_t at = (size_t)((char *)inode - (char *)d->names) / sizeof d->names[0];
-            d->names[at] = d->names[--d->n_names];
-        }
+        for (size_t i = 0; i < d->n_names; i++)
+            if (!strcmp(d->names[i].name, base_name(from))) {
+                if (old)
+                    d->names[i] = d->names[--d->n_names];
+                else
+                    memcpy(d->names[i].name, o->to, sizeof o->to);
+                break;
+            }
     }
     LEAVE;
     return rc;
