@@ -5,6 +5,7 @@ set -eu
 
 what=${1:-build}
 packages="gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev scdoc"
+packages="$packages libsqlite3-dev liburing-dev libssl-dev"
 # the unit tests are part of the tree's build files
 packages="$packages libcmocka-dev python3"
 case $what in

@@ -35,12 +35,13 @@ build_and_test() { if setup "$@"; then suite "$1" "" ""; else bad "$1 does not b
 
 step_gcc() { note "gcc"; build_and_test build; }
 step_clang() { note "clang"; CC=clang build_and_test build-clang; }
-# the scalar kernels are a hundred times slower: there only what runs on small models
+# what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
+by_level="model/golden model/trace kern/kern kern/linear kern/attend kern/topk num/formats num/kvfmt kv/cache"
 step_levels() {
     note "CPU levels hidden: avx512"
-    if setup build; then MOTE_CPU_MASK=avx512 suite build "" ""; else bad "build"; return; fi
+    if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/nano engine/persist cli"; else bad "build"; return; fi
     note "CPU levels hidden: avx512 and avx2"
-    MOTE_CPU_MASK=avx512,avx2 suite build "" "model/golden model/trace kern/kern kern/linear kern/attend kern/topk num/formats num/kvfmt kv/cache"
+    MOTE_CPU_MASK=avx512,avx2 suite build "" "$by_level"
 }
 # ThreadSanitizer wants addresses where it expects them; not every container allows the switch
 plain_addresses() { if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi; }
@@ -49,7 +50,7 @@ step_asan() {
     build_and_test build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
-threaded="base/pool model/bits model/trace kern/linear kern/kern"
+threaded="base/pool model/bits model/trace kern/linear kern/kern store/store"
 step_tsan() {
     note "TSan"
     if setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=2; then suite build-tsan plain_addresses "$threaded"; else bad "build-tsan"; fi

@@ -198,6 +198,53 @@ MOTE_API const float *mote_session_logits(const mote_session *session, size_t *n
 /* Write a safetensors file with one tensor, `logits`, F32 [n_rows, vocab]. An existing file is replaced atomically. */
 MOTE_API int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab, mote_err *err);
 
+/* ---- store -------------------------------------------------------------------------------------------------- */
+/* A directory of cache blocks and snapshots that outlives the process (docs/format-store.md). Several processes may use one at
+ * once. A store that fails is reported through `log`, one line each, and never ends a run. */
+typedef struct mote_store mote_store;
+typedef struct mote_store_params {
+    uint64_t budget_bytes;           /* for blocks on disk; 0 = 64 GiB                             */
+    uint64_t snapshot_budget_bytes;  /* 0 = 4 GiB                                                  */
+    double ttl_s;                    /* unused for so long: gone; 0 = 72 h, negative = never       */
+    double snapshot_ttl_s;           /* the same for snapshots; 0 = 72 h                           */
+    int read_only;                   /* 1: write nothing, not even times of use                    */
+    int must_exist;                  /* 1: MOTE_EIO where there is no store yet                    */
+    void (*log)(void *ctx, const char *line);    /* may be NULL; from any thread                   */
+    void *log_ctx;
+} mote_store_params;
+MOTE_API int mote_store_open(mote_store **store, const char *dir, const mote_store_params *params, mote_err *err);
+MOTE_API void mote_store_close(mote_store *store);            /* writes what is queued */
+/* JSON text about a store, or about what was done to it; free with mote_free. Fields: docs/format-store.md. */
+MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);
+MOTE_API int mote_store_ls_json(mote_store *store, char **json, mote_err *err);
+/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: make the index anew from the segments first. */
+MOTE_API int mote_store_verify_json(mote_store *store, int rebuild, char **json, mote_err *err);
+/* Expired, over budget, out of reach: goes, and its room is given back. */
+MOTE_API int mote_store_gc_json(mote_store *store, char **json, mote_err *err);
+/* ids: hexadecimal identities of blocks (with all that stands on them) or snapshots, or unique beginnings of at least 6 digits;
+ * NULL = everything. */
+MOTE_API int mote_store_rm_json(mote_store *store, const char *const *ids, size_t n_ids, char **json, mote_err *err);
+/* One portable file. An import checks each record as if it came from disk; what is stored already is left alone. Whoever gives
+ * you such a file decides what your model remembers: import only what you trust. */
+MOTE_API int mote_store_export_json(mote_store *store, const char *path, char **json, mote_err *err);
+MOTE_API int mote_store_import_json(mote_store *store, const char *path, char **json, mote_err *err);
+
+/* Put the store behind a session: finished blocks are written in the background from now on, and mote_session_restore reads.
+ * name_space (NULL: ""): prefixes are shared only inside one. The store must be closed after the session and before the model. */
+MOTE_API int mote_session_use_store(mote_session *session, mote_store *store, const char *name_space, mote_err *err);
+typedef struct mote_restored {
+    size_t reused_tokens;      /* of the prompt: the session holds them now; feed the rest (it may be nothing)            */
+    size_t replay_tokens;      /* of those, run again by the next step to rebuild the windows; 0 after a snapshot         */
+    int from_snapshot;         /* 1: the session goes on exactly where it was saved                                       */
+    int exact;                 /* 0: a bounded encoder replay lies somewhere in what was reused                           */
+} mote_restored;
+/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step rebuilds windows; exact also reads
+ * exact blocks only. Finding nothing is no error (reused_tokens 0). */
+MOTE_API int mote_session_restore(mote_session *session, const int32_t *ids, size_t n_ids, mote_replay replay, mote_restored *restored,
+                                  mote_err *err);
+/* Save the session's state to its store (in the background), so that continuing it later is exact. */
+MOTE_API int mote_session_snapshot(mote_session *session, mote_err *err);
+
 /* ---- sampling ----------------------------------------------------------------------------------------------- */
 typedef struct mote_sample_params {
     float temperature;         /* 0: greedy (smallest id wins ties)                           */

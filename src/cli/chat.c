@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX };
+enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX, O_HISTORY, O_NO_SNAPSHOT };
 
 static const cli_usage usage = {
     .command = "chat",
@@ -28,6 +28,10 @@ static const cli_usage usage = {
         { 'n', "tokens", "N", "at most N tokens a reply; default 2048" },
         CLI_ROWS_SAMPLING,
         { O_CTX, "ctx", "N", "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for it" },
+        CLI_ROWS_STORE,
+        { O_NO_SNAPSHOT, "no-snapshot", NULL, "do not save the session's state in the store after each turn. With it (the default) a\n"
+                                              "conversation from --history goes on exactly, without replay" },
+        { O_HISTORY, "history", "FILE", "go on with the conversation in FILE if it exists, and write it there after each turn" },
         CLI_ROW_KV,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
@@ -38,11 +42,13 @@ static const cli_usage usage = {
     .notes = "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit; a line that starts with // is said\n"
              "with one slash.\n"
              "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
-             "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed.\n"
+             "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
+             "reused_tokens = tokens that this turn took from the store, replayed_tokens = those that ran again, from_snapshot.\n"
              "\n"
              "examples:\n"
              "  mote chat models/nano --system 'You are a novelist.'\n"
-             "  echo 'How do you do?' | mote chat models/nano --temp 0",
+             "  echo 'How do you do?' | mote chat models/nano --temp 0\n"
+             "  mote chat models/nano --store ~/.cache/mote --history letters.json",
 };
 
 /* ---- commands ---- */
@@ -174,6 +180,8 @@ static int terminal_loop(chat *c)
     el_set(el, EL_EDITOR, "emacs");
     el_set(el, EL_HIST, history, past);
     cli_say("%s, %s layers; /help lists the commands", c->info.family, cli_count(c->info.n_layers));
+    if (json_array_size(c->messages))
+        cli_say("(going on after %zu messages)", json_array_size(c->messages));
     for (;;) {
         int n = 0;
         cli_signals_at_prompt(1);
@@ -236,7 +244,7 @@ int cli_chat(int argc, char **argv)
     chat c = { .a = &a, .sampling = CLI_SAMPLING_INIT, .n_max = 2048, .status = CLI_FAILED };
     int id, has_effort = 0;
     while ((id = cli_next(&a)) != CLI_END) {
-        if (cli_sampling_option(&c.sampling, &a, id))
+        if (cli_sampling_option(&c.sampling, &a, id) || cli_store_option(&c.store, &a, id))
             continue;
         switch (id) {
         case 'n':      c.n_max = cli_uint(&a, 1, UINT32_MAX); break;
@@ -249,6 +257,15 @@ int cli_chat(int argc, char **argv)
             free(c.system);
             c.system = *a.value ? strdup(a.value) : NULL;
             break;
+        case O_HISTORY:
+            if (!*a.value)
+                cli_usage_error(&a, "--history: an empty file name");
+            c.history = a.value;
+            break;
+        case O_NO_SNAPSHOT:
+            c.no_snapshot = 1;
+            c.store.needs_store = "--no-snapshot";
+            break;
         case O_CTX:    c.max_context = cli_size(&a); break;
         }
     }
@@ -256,6 +273,7 @@ int cli_chat(int argc, char **argv)
     cli_no_more_operands(&a, 1);
     if (has_effort && !c.format.thinking)
         cli_usage_error(&a, "--effort needs --think");
+    cli_store_check(&c.store, &a);
 
     mote_err err = { 0 };
     c.messages = json_array();
@@ -266,8 +284,12 @@ int cli_chat(int argc, char **argv)
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(c.max_context),
                         cli_count(c.info.max_context));
-    if (!rc)
+    if (!rc && c.history)
+        rc = cli_chat_load_history(&c, &err);
+    if (!rc) {
+        cli_store_open(&c.store);
         rc = cli_chat_fresh_session(&c, &err);
+    }
     if (rc) {
         int reported = cli_report(&err);
         status = c.status == CLI_USAGE ? CLI_USAGE : reported;
@@ -278,9 +300,11 @@ int cli_chat(int argc, char **argv)
         status = c.interactive ? terminal_loop(&c) : pipe_loop(&c);
     }
     mote_session_destroy(c.session);
+    cli_store_close(&c.store);
     mote_model_close(c.model);
     json_decref(c.messages);
     free(c.system);
     free(c.held.data);
+    free(c.saved_ids);
     return status;
 }

@@ -1,4 +1,4 @@
-/* A conversation and its turns (chat_turn.c), as the chat command's loops and commands (chat.c) see them. */
+/* A conversation, its turns (chat_turn.c) and its file (chat_history.c), as the chat command's loops and commands (chat.c) see them. */
 #ifndef MOTE_CLI_CHAT_H
 #define MOTE_CLI_CHAT_H
 
@@ -6,6 +6,7 @@
 
 #include "cli/gen.h"
 #include "cli/opts.h"
+#include "cli/store.h"
 
 typedef struct text { char *data; size_t n, capacity; } text;       /* bytes, 0-terminated once not empty */
 
@@ -23,6 +24,11 @@ typedef struct chat {
     size_t n_max, n_turns;
     text held;                     /* of the session's tokens                */
     size_t mark_bytes, mark_tokens;
+    cli_store store;
+    int no_snapshot;
+    const char *history;           /* file name, or NULL                     */
+    int32_t *saved_ids;            /* owned: the session's tokens after the last turn, perhaps of another process */
+    size_t n_saved, saved_mark;    /* saved_mark: mark_tokens then, 0 = none */
     int status;                    /* for cli_session_create                 */
     int interactive, dim;          /* dim: stdout understands escapes        */
     size_t scratch_peak;
@@ -32,6 +38,11 @@ typedef struct chat {
 int cli_chat_fresh_session(chat *c, mote_err *err);
 /* Answer the last user message. Exit status; CLI_OK also where the person may go on. */
 int cli_chat_answer(chat *c);
+/* Remember the session's tokens in saved_ids. */
+int cli_chat_save_ids(chat *c, mote_err *err);
+/* messages, system (where none was given) and saved_ids from the history file, if there is one; and all of them into it. */
+int cli_chat_load_history(chat *c, mote_err *err);
+int cli_chat_save_history(const chat *c, mote_err *err);
 size_t cli_chat_context_limit(const chat *c);
 
 #endif

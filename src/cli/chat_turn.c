@@ -5,7 +5,9 @@
  *   1. the held text is a beginning of the prompt: feed the rest. The ordinary next turn in chat mode.
  *   2. they part after the mark: truncate to the mark (exact), feed from there. This is /regen, and the next turn in thinking
  *      mode, where the format drops the reasoning of earlier turns.
- *   3. they part before it (a new system text, /reset): start a new session.
+ *   3. they part before it (a new system text, /reset), or this is the first turn: start a new session, and fill it from the
+ *      store. So that this is exact, its tokens are those of the last turn (saved_ids, perhaps of another process) as far as
+ *      their text is a beginning of the prompt, and the same pieces are fed as if the session had lived on.
  * The mark is set before the last piece of the prompt, the <think> or </think> that opens the reply, so 2 always has
  * something to feed and ends with fresh logits. */
 #include "cli/chat.h"
@@ -40,23 +42,37 @@ int cli_chat_fresh_session(chat *c, mote_err *err)
     mote_session_destroy(c->session);
     c->session = NULL;
     c->held.n = c->mark_bytes = c->mark_tokens = 0;
-    return cli_session_create(&c->session, c->model, c->a, c->max_context, &c->status, err);
+    int rc = cli_session_create(&c->session, c->model, c->a, c->max_context, &c->status, err);
+    if (!rc)
+        cli_store_attach(&c->store, c->session);
+    return rc;
 }
 
-/* Feed the tokens of a text; *n_new counts them. Special tokens in it are meant. */
-static int feed_text(chat *c, const char *bytes, size_t n, mote_logits_rows rows, size_t *n_new, double *seconds,
-                     mote_err *err)
+/* What bringing the session to the prompt took. */
+typedef struct turn {
+    size_t n_new;                  /* prompt tokens that had to be computed */
+    double seconds;
+    mote_restored from;            /* what came from the store              */
+} turn;
+
+static int feed_ids(chat *c, const int32_t *ids, size_t n, mote_logits_rows rows, turn *t, mote_err *err)
+{
+    int rc = cli_feed(c->model, c->session, ids, n, rows, "reading", &t->seconds, &c->scratch_peak, err);
+    if (!rc)
+        t->n_new += n;
+    return rc;
+}
+
+/* Feed the tokens of a text. Special tokens in it are meant. */
+static int feed_text(chat *c, const char *bytes, size_t n, mote_logits_rows rows, turn *t, mote_err *err)
 {
     int32_t *ids = NULL;
     size_t n_ids = 0;
     int rc = n ? mote_encode(c->model, bytes, n, 0, &ids, &n_ids, err) : MOTE_OK;
     if (!rc && n_ids)
-        rc = cli_feed(c->model, c->session, ids, n_ids, rows, "reading", seconds, &c->scratch_peak, err);
+        rc = feed_ids(c, ids, n_ids, rows, t, err);
     mote_free(ids);
-    if (rc)
-        return rc;
-    *n_new += n_ids;
-    return text_add(&c->held, bytes, n, err);
+    return rc ? rc : text_add(&c->held, bytes, n, err);
 }
 
 static size_t common_prefix(const text *held, const char *prompt)
@@ -79,39 +95,115 @@ static size_t opener_bytes(const char *prompt, size_t n)
     return 0;
 }
 
-/* Bring the session to hold exactly `prompt`, with the logits of its last token. */
-static int sync_session(chat *c, const char *prompt, size_t *n_new, double *seconds, mote_err *err)
+/* The session can be cut back to here exactly, in this process and, with snapshots, in the next. */
+static int set_mark(chat *c, size_t bytes, mote_err *err)
 {
-    size_t n = strlen(prompt), same = common_prefix(&c->held, prompt);
-    int rc = MOTE_OK;
-    if (!c->session)
-        rc = cli_chat_fresh_session(c, err);
-    else if (same == c->held.n && same < n)
+    int rc = mote_session_mark(c->session, err);
+    c->mark_tokens = rc ? 0 : mote_session_length(c->session);
+    c->mark_bytes = bytes;
+    if (!rc && !c->no_snapshot)
+        cli_store_snapshot(&c->store, c->session);
+    return rc;
+}
+
+/* ---- a new session from the store ---- */
+
+/* How many of the saved tokens begin the prompt, *bytes of it: all of them, those before the mark, or none. */
+static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *bytes)
+{
+    size_t at = 0, at_mark = 0, i = 0;
+    for (; i < c->n_saved; i++) {
+        size_t len = 0;
+        const char *piece = mote_token_bytes(c->model, c->saved_ids[i], &len);
+        if (i == c->saved_mark)
+            at_mark = at;
+        if (!piece || len >= n - at || memcmp(prompt + at, piece, len))
+            break;                                               /* one byte at least stays to be fed */
+        at += len;
+    }
+    int whole = i == c->n_saved;
+    *bytes = whole ? at : i >= c->saved_mark ? at_mark : 0;
+    return whole ? i : i >= c->saved_mark ? c->saved_mark : 0;
+}
+
+static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const char *bytes, size_t n, mote_err *err)
+{
+    int32_t *more = NULL;
+    size_t n_more = 0;
+    int rc = n ? mote_encode(c->model, bytes, n, 0, &more, &n_more, err) : MOTE_OK;
+    int32_t *all = rc ? NULL : realloc(*ids, (*n_ids + n_more + 1) * sizeof *all);
+    if (!rc && !all)
+        rc = mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", *n_ids + n_more);
+    if (!rc) {
+        if (n_more)
+            memcpy(all + *n_ids, more, n_more * sizeof *all);
+        *ids = all;
+        *n_ids += n_more;
+    }
+    mote_free(more);
+    return rc;
+}
+
+/* Bring the empty session to hold the prompt, whose last piece (the opener) begins at byte `head`. */
+static int fill_session(chat *c, const char *prompt, size_t n, size_t head, turn *t, mote_err *err)
+{
+    size_t kept, n_ids = saved_prefix(c, prompt, n, &kept);
+    int32_t *ids = malloc((n_ids + 1) * sizeof *ids);
+    if (!ids)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n_ids);
+    if (n_ids)
+        memcpy(ids, c->saved_ids, n_ids * sizeof *ids);
+    int rc = kept < head ? add_ids(c, &ids, &n_ids, prompt + kept, head - kept, err) : MOTE_OK;
+    size_t n_head = kept <= head && head < n ? n_ids : 0;        /* tokens before the opener; 0: it does not begin a token */
+    if (!rc && kept < n)
+        rc = add_ids(c, &ids, &n_ids, prompt + (kept > head ? kept : head), n - (kept > head ? kept : head), err);
+    double t0 = cli_seconds();
+    if (!rc)
+        rc = cli_store_restore(&c->store, c->session, ids, n_ids, &t->from, err);
+    t->seconds += cli_seconds() - t0;
+    size_t done = t->from.reused_tokens;
+    int stale = done && !t->from.from_snapshot;                  /* a replay is due, with or without new tokens */
+    if (!rc && n_head && done <= n_head) {
+        if (done < n_head || stale)
+            rc = feed_ids(c, ids + done, n_head - done, MOTE_LOGITS_NONE, t, err);
+        if (!rc)
+            rc = set_mark(c, head, err);
+        done = n_head;
+    }
+    if (!rc)
+        rc = feed_ids(c, ids + done, n_ids - done, MOTE_LOGITS_LAST, t, err);
+    free(ids);
+    return rc ? rc : text_add(&c->held, prompt, n, err);
+}
+
+/* Bring the session to hold exactly `prompt`, with the logits of its last token. */
+static int sync_session(chat *c, const char *prompt, turn *t, mote_err *err)
+{
+    size_t n = strlen(prompt), same = common_prefix(&c->held, prompt), opener = opener_bytes(prompt, n), head = n - opener;
+    int rc = MOTE_OK, fresh = !c->session || c->held.n == 0;
+    if (!fresh && same == c->held.n && same < n)
         ;                                                       /* case 1 */
-    else if (c->mark_tokens && c->mark_bytes <= same && c->mark_bytes < n) {
+    else if (!fresh && c->mark_tokens && c->mark_bytes <= same && c->mark_bytes < n) {
         mote_truncated cut;                                     /* case 2 */
         rc = mote_session_truncate(c->session, c->mark_tokens, MOTE_REPLAY_EXACT, &cut, err);
         if (!rc && cut.length == c->mark_tokens)
             c->held.n = c->mark_bytes;
-        else if (!rc)
-            rc = cli_chat_fresh_session(c, err);
+        else
+            fresh = 1;
     } else
-        rc = cli_chat_fresh_session(c, err);                             /* case 3 */
-    if (rc)
-        return rc;
-
-    size_t opener = opener_bytes(prompt, n), head = n - opener;
-    if (head > c->held.n) {
-        rc = feed_text(c, prompt + c->held.n, head - c->held.n, opener ? MOTE_LOGITS_NONE : MOTE_LOGITS_LAST, n_new,
-                       seconds, err);
-        if (!rc && opener) {
-            rc = mote_session_mark(c->session, err);
-            c->mark_tokens = rc ? 0 : mote_session_length(c->session);
-            c->mark_bytes = c->held.n;
-        }
+        fresh = 1;                                              /* case 3 */
+    if (!rc && fresh) {
+        if (!c->session || mote_session_length(c->session))
+            rc = cli_chat_fresh_session(c, err);
+        return rc ? rc : fill_session(c, prompt, n, head, t, err);
+    }
+    if (!rc && head > c->held.n) {
+        rc = feed_text(c, prompt + c->held.n, head - c->held.n, opener ? MOTE_LOGITS_NONE : MOTE_LOGITS_LAST, t, err);
+        if (!rc && opener)
+            rc = set_mark(c, c->held.n, err);
     }
     if (!rc && n > c->held.n)
-        rc = feed_text(c, prompt + c->held.n, n - c->held.n, MOTE_LOGITS_LAST, n_new, seconds, err);
+        rc = feed_text(c, prompt + c->held.n, n - c->held.n, MOTE_LOGITS_LAST, t, err);
     return rc;
 }
 
@@ -170,7 +262,7 @@ static int on_text(void *ctx, const char *bytes)
     return r->status = r->f ? cli_flush() : CLI_OK;
 }
 
-static void print_reply_json(const chat *c, const reply *r, const cli_gen_result *g, size_t n_new, double seconds)
+static void print_reply_json(const chat *c, const reply *r, const cli_gen_result *g, const turn *t)
 {
     const char *closer = c->format.thinking ? strstr(r->raw.data ? r->raw.data : "", "</think>") : NULL;
     const char *content = closer ? closer + strlen("</think>") : c->format.thinking ? "" : r->raw.data ? r->raw.data : "";
@@ -178,11 +270,16 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
                         : closer            ? json_stringn(r->raw.data, (size_t)(closer - r->raw.data))
                                             : json_string(r->raw.data ? r->raw.data : "");
     json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:I}", "content", content, "reasoning", reasoning,
-                          "finish_reason", cli_finish_names[g->finish], "new_tokens", (json_int_t)n_new, "reply_tokens",
+                          "finish_reason", cli_finish_names[g->finish], "new_tokens", (json_int_t)t->n_new, "reply_tokens",
                           (json_int_t)g->n_ids, "context_tokens", (json_int_t)mote_session_length(c->session),
-                          "prefill_tokens_per_s", cli_json_real(seconds > 0 ? (double)n_new / seconds : 0), "decode_tokens_per_s",
+                          "prefill_tokens_per_s", cli_json_real(t->seconds > 0 ? (double)t->n_new / t->seconds : 0), "decode_tokens_per_s",
                           g->n_steps ? cli_json_real((double)g->n_steps / g->seconds) : json_null(), "seed",
                           (json_int_t)c->sample.seed);
+    if (o) {
+        json_object_set_new(o, "reused_tokens", json_integer((json_int_t)t->from.reused_tokens));
+        json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
+        json_object_set_new(o, "from_snapshot", json_boolean(t->from.from_snapshot));
+    }
     cli_print_json(o, JSON_COMPACT);
 }
 
@@ -211,21 +308,36 @@ static void remember(chat *c, const reply *r)
     json_array_append_new(c->messages, m);
 }
 
+/* The end of a turn: what the next process needs to go on. A history that cannot be written is said and ends a conversation
+ * that nobody watches. */
+static int keep(chat *c)
+{
+    mote_err err = { 0 };
+    if (!c->no_snapshot)
+        cli_store_snapshot(&c->store, c->session);
+    int rc = cli_chat_save_ids(c, &err);
+    if (!rc && c->history)
+        rc = cli_chat_save_history(c, &err);
+    if (!rc)
+        return CLI_OK;
+    int reported = cli_report(&err);
+    return c->interactive ? CLI_OK : reported;
+}
+
 size_t cli_chat_context_limit(const chat *c) { return c->max_context ? c->max_context : c->info.max_context; }
 
 int cli_chat_answer(chat *c)
 {
     mote_err err = { 0 };
     char *prompt = NULL;
-    size_t n_new = 0;
-    double seconds = 0;
+    turn t = { 0 };
     reply r = { .c = c, .f = c->a->json ? NULL : stdout, .thinking = c->format.thinking, .err = &err };
     cli_gen_result g = { 0 };
     int status = CLI_OK;
     cli_interrupt_clear();
     int rc = format_prompt(c, &prompt, &err);
     if (!rc)
-        rc = sync_session(c, prompt, &n_new, &seconds, &err);
+        rc = sync_session(c, prompt, &t, &err);
     if (!rc) {
         cli_gen_params p = { .sample = c->sample, .n_max = c->n_max, .on_text = on_text, .ctx = &r };
         p.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
@@ -244,7 +356,7 @@ int cli_chat_answer(chat *c)
         remember(c, &r);
         status = r.status ? r.status : cli_flush();
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
-            print_reply_json(c, &r, &g, n_new, seconds);
+            print_reply_json(c, &r, &g, &t);
         if (g.finish == CLI_FINISH_CONTEXT)
             cli_say("mote: the context of %s tokens is full: /reset starts a new conversation",
                     cli_count(cli_chat_context_limit(c)));
@@ -252,10 +364,12 @@ int cli_chat_answer(chat *c)
             cli_say("(stopped)");
         if (c->interactive)
             cli_say("[context %s of %s tokens; %s new, %s said%s%s%s]", cli_count(mote_session_length(c->session)),
-                    cli_count(cli_chat_context_limit(c)), cli_count(n_new), cli_count(g.n_ids), g.n_steps ? ", " : "",
+                    cli_count(cli_chat_context_limit(c)), cli_count(t.n_new), cli_count(g.n_ids), g.n_steps ? ", " : "",
                     g.n_steps ? cli_fixed((double)g.n_steps / g.seconds, 1) : "", g.n_steps ? " tokens/s" : "");
         if (!c->interactive && g.finish == CLI_FINISH_INTERRUPTED)
             status = CLI_INTERRUPTED;
+        int kept = keep(c);
+        status = status ? status : kept;
     } else {
         /* The unanswered message goes. A full context changed nothing; after anything else the session is rebuilt from the
          * text when it is needed again. */

@@ -26,6 +26,7 @@ int cli_bench(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
 int cli_tokenize(int argc, char **argv);
 int cli_logits(int argc, char **argv);
+int cli_kv(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 
 /* Print "mote: <message>" on stderr (one line) and give the exit status: CLI_INTERRUPTED for a cancellation that Ctrl-C

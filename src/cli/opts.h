@@ -34,7 +34,7 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
                               "format; main.8=fp8 sets the source layer 8 alone.\n" CLI_KV_FORMATS }
 #define CLI_KV_FORMATS                                                                                                   \
     "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, fp4-128, fp8,\n"            \
-    "bf16, f32; index takes mxfp4, fp8, bf16, f32 and window takes fp8, bf16, f32"
+    "bf16, f32; main, index and window take each of them"
 #define CLI_ROW_MATH                                                                                                     \
     { CLI_O_MATH, "math", "MODE", "fp32 (default): activations in FP32, bit-identical for any threads, chunks and CPU;\n" \
                                   "published: rounded to BF16 and FP8 where the published inference rounds" }
@@ -46,7 +46,7 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
       "full: all of them" }
 #define CLI_ROW_END { 0, NULL, NULL, NULL }
 
-enum { CLI_MAX_OPERANDS = 4, CLI_MAX_OPTS = 48, CLI_END = -1 };
+enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 48, CLI_END = -1 };
 typedef struct cli_args {
     const cli_usage *usage;
     int argc;

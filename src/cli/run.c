@@ -8,8 +8,9 @@
 #include "cli/gen.h"
 #include "cli/opts.h"
 #include "cli/out.h"
+#include "cli/store.h"
 
-enum { O_STOP = 1200, O_IGNORE_EOS, O_IDS, O_LOGPROBS, O_CTX, O_NO_BOS, O_PLAIN, O_STATS, O_CHAT };
+enum { O_STOP = 1200, O_IGNORE_EOS, O_IDS, O_LOGPROBS, O_CTX, O_NO_BOS, O_PLAIN, O_STATS, O_CHAT, O_SNAPSHOT };
 
 static const cli_usage usage = {
     .command = "run",
@@ -32,6 +33,9 @@ static const cli_usage usage = {
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
         { O_STATS, "stats", NULL, "print speeds, cache bytes per token and memory by class on stderr at the end" },
+        CLI_ROWS_STORE,
+        { O_SNAPSHOT, "snapshot", NULL, "at the end save the session's state in the store: a prompt that goes on from this text (its\n"
+                                        "ids) then continues exactly, without replay" },
         CLI_ROW_KV,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
@@ -42,21 +46,26 @@ static const cli_usage usage = {
     .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
              "context), prefill_tokens_per_s = prompt tokens / time until the first logits, decode_tokens_per_s = decode steps /\n"
              "their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
+             "With a store: prompt_tokens = reused_tokens + computed_tokens; replayed_tokens = reused ones that ran again for their\n"
+             "windows; from_snapshot; exact = no bounded replay lies behind the result; time_to_first_token_s = until the first\n"
+             "logits, looking into the store included.\n"
              "\n"
              "examples:\n"
              "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
-             "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool",
+             "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool\n"
+             "  mote run models/nano -f chapter.txt --store ~/.cache/mote --replay exact --stats",
 };
 
 typedef struct request {
     const char *prompt, *file;
     int32_t *ids;
     size_t n_ids;
-    int has_ids, no_bos, plain, chat, stats;
+    int has_ids, no_bos, plain, chat, stats, snapshot;
     size_t max_context;
     cli_sampling sampling;
     cli_gen_params gen;
     const char **stops;
+    cli_store store;
 } request;
 
 static void parse(cli_args *a, request *q)
@@ -64,7 +73,7 @@ static void parse(cli_args *a, request *q)
     *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .n_max = 256 } };
     int id;
     while ((id = cli_next(a)) != CLI_END) {
-        if (cli_sampling_option(&q->sampling, a, id))
+        if (cli_sampling_option(&q->sampling, a, id) || cli_store_option(&q->store, a, id))
             continue;
         switch (id) {
         case 'p': q->prompt = a->value; break;
@@ -90,6 +99,10 @@ static void parse(cli_args *a, request *q)
         case O_PLAIN:  q->plain = 1; break;
         case O_CHAT:   q->chat = 1; break;
         case O_STATS:  q->stats = 1; break;
+        case O_SNAPSHOT:
+            q->snapshot = 1;
+            q->store.needs_store = "--snapshot";
+            break;
         }
     }
     q->gen.stops = q->stops;
@@ -107,6 +120,7 @@ static void parse(cli_args *a, request *q)
         cli_usage_error(a, "--logprobs needs --json");
     if (q->has_ids && q->chat)
         cli_usage_error(a, "--chat formats text, not --ids");
+    cli_store_check(&q->store, a);
 }
 
 /* Text (from -p, a file or stdin) to ids, as a user turn if asked. */
@@ -157,8 +171,8 @@ static int on_text(void *ctx, const char *text)
 }
 
 static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
-                           const mote_session *session, const cli_gen_result *r, const char *text, double prefill_s,
-                           const mote_memory *m, size_t scratch_peak)
+                           const mote_session *session, const cli_gen_result *r, const mote_restored *from, const char *text,
+                           double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
@@ -171,6 +185,12 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "prefill_tokens_per_s", cli_json_real((double)q->n_ids / prefill_s));
     json_object_set_new(o, "decode_tokens_per_s",
                         r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
+    json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
+    json_object_set_new(o, "reused_tokens", json_integer((json_int_t)from->reused_tokens));
+    json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)from->replay_tokens));
+    json_object_set_new(o, "computed_tokens", json_integer((json_int_t)(q->n_ids - from->reused_tokens)));
+    json_object_set_new(o, "from_snapshot", json_boolean(from->from_snapshot));
+    json_object_set_new(o, "exact", json_boolean(!cli_store_approximate(&q->store, from)));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
     json_object_set_new(o, "kv", json_string(a->kv ? a->kv : "main=fp4,index=mxfp4,window=fp8"));
@@ -186,15 +206,34 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
 }
 
 static void print_stats(const request *q, const cli_args *a, const mote_session *session, const cli_gen_result *r,
-                        double prefill_s, const mote_memory *m, size_t scratch_peak)
+                        const mote_restored *from, double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids),
             (double)q->n_ids / prefill_s, cli_prefill_names[a->prefill]);
+    if (q->store.dir)
+        fprintf(stderr, "store       %s tokens reused%s, %s replayed, %s computed; first token after %.3f s%s\n",
+                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", cli_count(from->replay_tokens),
+                cli_count(q->n_ids - from->reused_tokens), prefill_s, cli_store_approximate(&q->store, from) ? " (approximate)" : "");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv);
     cli_print_memory(stderr, m, scratch_peak);
+}
+
+/* The session holds the prompt: from the store as far as that goes, the rest computed. */
+static int read_prompt(request *q, mote_model *model, mote_session *session, mote_restored *from, double *seconds, size_t *scratch_peak,
+                       mote_err *err)
+{
+    cli_store_open(&q->store);
+    cli_store_attach(&q->store, session);
+    double t0 = cli_seconds();
+    int rc = cli_store_restore(&q->store, session, q->ids, q->n_ids, from, err);
+    *seconds = cli_seconds() - t0;
+    if (!rc)         /* a prompt that is stored whole feeds nothing, and the replay gives the logits */
+        rc = cli_feed(model, session, q->ids + from->reused_tokens, q->n_ids - from->reused_tokens, MOTE_LOGITS_LAST,
+                      "reading the prompt", seconds, scratch_peak, err);
+    return rc;
 }
 
 int cli_run(int argc, char **argv)
@@ -214,6 +253,7 @@ int cli_run(int argc, char **argv)
     size_t text_size = 0, scratch_peak = 0;
     double prefill_s = 0;
     sink out = { 0 };
+    mote_restored from = { 0 };
     int status = CLI_FAILED;
     int rc = cli_model_open(&model, &info, path, &a, &err);
     if (!rc && q.max_context > info.max_context)
@@ -224,8 +264,7 @@ int cli_run(int argc, char **argv)
     if (!rc)
         rc = cli_session_create(&session, model, &a, q.max_context, &status, &err);
     if (!rc)
-        rc = cli_feed(model, session, q.ids, q.n_ids, MOTE_LOGITS_LAST, "reading the prompt", &prefill_s,
-                      &scratch_peak, &err);
+        rc = read_prompt(&q, model, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
         out.f = a.json ? open_memstream(&text, &text_size) : stdout;
         q.gen.sample = cli_sampling_finish(&q.sampling, &info);
@@ -245,22 +284,25 @@ int cli_run(int argc, char **argv)
         status = status == CLI_USAGE ? status : reported;
         goto done;
     }
+    if (q.snapshot)
+        cli_store_snapshot(&q.store, session);
     mote_memory m;
     mote_model_get_memory(model, &m);
     status = r.finish == CLI_FINISH_INTERRUPTED ? CLI_INTERRUPTED : out.status;
     if (a.json && status == CLI_INTERRUPTED)
         cli_say("mote: interrupted");
     else if (a.json)
-        status = cli_print_json(result_json(&q, &a, &info, session, &r, text ? text : "", prefill_s, &m, scratch_peak),
-                                JSON_INDENT(2));
+        status = cli_print_json(
+            result_json(&q, &a, &info, session, &r, &from, text ? text : "", prefill_s, &m, scratch_peak), JSON_INDENT(2));
     if (r.finish == CLI_FINISH_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context));
     if (q.stats && !out.status)
-        print_stats(&q, &a, session, &r, prefill_s, &m, scratch_peak);
+        print_stats(&q, &a, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
     cli_gen_result_deinit(&r);
     mote_session_destroy(session);
+    cli_store_close(&q.store);
     mote_model_close(model);
     free(text);
     if (q.has_ids)

@@ -4,6 +4,7 @@
 
 #include "file/tokenizer.h"
 #include "model/pass.h"
+#include "store/store.h"
 
 struct mote_model {
     mote__meter meter;
@@ -14,6 +15,8 @@ struct mote_model {
     struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
     size_t chunk_rows;                     /* rows of one pass */
     int net_open, n_sessions;
+    uint8_t fingerprint[MOTE_STORE_DIGEST];
+    int has_fingerprint;
     char path[4096];
 };
 
@@ -29,6 +32,12 @@ struct mote_session {
     mote_replay replay;
     struct mark { size_t n; mote__kv_state state; } marks[4];       /* ascending n; the oldest gives way */
     size_t n_marks;
+    /* provenance, and the store behind the session (engine/persist.c) */
+    uint64_t approximate_from;             /* first position whose global KV follows a bounded encoder replay; UINT64_MAX: none */
+    int bounded_windows;                   /* decoder windows come from bounded prefill */
+    mote__store *store;                    /* borrowed, or NULL */
+    mote__store_context context;
+    mote__chain chain;                     /* of the full blocks that were offered to the store */
     mote__buf logits;
     size_t n_logits, first_logits;         /* rows, position of the first */
 };
@@ -37,6 +46,10 @@ mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);  
 
 int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */
 size_t mote__chunk_rows(const mote__net *net);                  /* rows of one pass */
+
+/* Offer finished blocks to the store; forget what was known of blocks that are gone. */
+void mote__persist_blocks(mote_session *s);
+void mote__persist_cut(mote_session *s);
 
 /* What a step does with one session: positions, and how the halves are cut. docs/architecture.md, "Prefill". */
 typedef struct mote__schedule {

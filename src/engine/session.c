@@ -26,6 +26,7 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
     s->max_context = limit;
     s->prefill = params ? params->prefill : MOTE_PREFILL_BOUNDED;
     s->live = 1;
+    s->approximate_from = UINT64_MAX;
     mote__kv_cache_init(&s->seq.kv, pool);
     mote__buf_init(&s->ids, &model->meter, MOTE_MEM_OTHER);
     mote__buf_init(&s->logits, &model->meter, MOTE_MEM_OTHER);
@@ -62,7 +63,8 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
     if (!f)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     *f = (mote_session){ .model = m, .n_ids = s->n_ids, .n_kv = s->n_kv, .max_context = s->max_context, .live = s->live,
-                         .prefill = s->prefill, .replay = s->replay };
+                         .prefill = s->prefill, .replay = s->replay, .approximate_from = s->approximate_from,
+                         .bounded_windows = s->bounded_windows, .store = s->store, .context = s->context, .chain = s->chain };
     mote__buf_init(&f->ids, &m->meter, MOTE_MEM_OTHER);
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
@@ -119,6 +121,7 @@ static void cut(mote_session *s, size_t n, mote_replay replay)
     s->replay = replay;
     s->live = n == 0;
     s->n_logits = 0;
+    mote__persist_cut(s);
 }
 
 int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mote_truncated *result, mote_err *err)
@@ -140,6 +143,7 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mo
         mote__kv_cache_truncate(&s->seq.kv, mark->n);
         s->live = 1;
         s->n_logits = 0;
+        mote__persist_cut(s);
         t = (mote_truncated){ .length = mark->n, .windows = MOTE_WINDOWS_MARK };
     } else {
         drop_marks(s, 0);

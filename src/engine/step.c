@@ -91,6 +91,7 @@ static void roll_back(struct job *j)
     if (s->live)
         mote__kv_state_clear_windows(&s->seq.state, 0, c->n_layers);
     s->n_logits = 0;
+    mote__persist_cut(s);
 }
 
 static void finish(struct job *j)
@@ -98,6 +99,11 @@ static void finish(struct job *j)
     mote_session *s = j->s;
     s->n_ids = s->n_kv = (size_t)j->k.end;
     s->live = 1;
+    if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 && j->k.publish_from < s->approximate_from)
+        s->approximate_from = j->k.publish_from;         /* a replay from position 0 is no approximation */
+    if (j->k.fresh_decoder)
+        s->bounded_windows = s->prefill == MOTE_PREFILL_BOUNDED && j->k.decoder_begin > 0;
+    mote__persist_blocks(s);
 }
 
 /* Logits of the live rows that were asked for, into the sessions' buffers. */

@@ -95,6 +95,18 @@ void mote__kv_cache_truncate(mote__kv_cache *c, size_t n_tokens)
     set_entries(c, n_tokens);
 }
 
+int mote__kv_cache_adopt(mote__kv_cache *c, mote__kv_block *const *blocks, size_t n)
+{
+    assert(c->n_blocks == 0);
+    if (grow_table(c, n))
+        return MOTE_ENOMEM;
+    if (n)
+        memcpy(c->blocks, blocks, n * sizeof *blocks);
+    c->n_blocks = n;
+    set_entries(c, n * MOTE_BLOCK_TOKENS);
+    return 0;
+}
+
 void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *main, const float *index)
 {
     const mote__kv_layout *l = &c->pool->layout;

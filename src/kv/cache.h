@@ -25,6 +25,9 @@ int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *cache, size_
 /* Keep the first n_tokens (a multiple of every ratio). Later blocks are released. */
 void mote__kv_cache_truncate(mote__kv_cache *cache, size_t n_tokens);
 
+/* An empty cache takes over `n` full blocks of its pool, with the caller's references. 0 or MOTE_ENOMEM (nothing taken). */
+int mote__kv_cache_adopt(mote__kv_cache *cache, mote__kv_block *const *blocks, size_t n);
+
 /* Encode and store one entry (different entries may be written by different threads at once). Does not move n_entries. */
 void mote__kv_put(mote__kv_cache *cache, size_t source, size_t entry, const float *main, const float *index);
 

@@ -1,6 +1,7 @@
 #include "kv/pool.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum { SLAB_BLOCKS = 16 };
 
@@ -98,6 +99,9 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
         s->free = b->next_free;
         s->n_used++;
         p->n_blocks_used++;
+        if (b->used)                                   /* fresh pages are zero; nothing of an earlier owner may reach a disk */
+            memset(b->data, 0, p->layout.block_bytes);
+        b->used = 1;
         atomic_store(&b->refs, 1);
         account(p, 1);
     }

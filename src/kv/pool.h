@@ -19,6 +19,7 @@ typedef struct mote__kv_block {
     mote__kv_slab *slab;
     struct mote__kv_block *next_free;
     _Atomic unsigned refs;
+    unsigned used;             /* handed out before */
 } mote__kv_block;
 
 typedef struct mote__kv_pool {
@@ -31,7 +32,7 @@ typedef struct mote__kv_pool {
 
 void mote__kv_pool_init(mote__kv_pool *pool, const mote__kv_layout *layout, mote__meter *meter);
 void mote__kv_pool_deinit(mote__kv_pool *pool);          /* all blocks must have been released */
-mote__kv_block *mote__kv_block_new(mote__kv_pool *pool); /* one reference; contents undefined; NULL: no memory */
+mote__kv_block *mote__kv_block_new(mote__kv_pool *pool); /* one reference, zeros; NULL: no memory */
 mote__kv_block *mote__kv_block_ref(mote__kv_block *block);
 void mote__kv_block_unref(mote__kv_pool *pool, mote__kv_block *block);
 

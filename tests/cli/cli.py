@@ -120,7 +120,7 @@ def bench_lists_its_parts():
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "bench", "inspect", "tokenize", "logits", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
@@ -198,7 +198,15 @@ USAGE = [
     (("run", NANO, "--ids", "1,x"), ["--ids"]),
     (("run", NANO, "--ids", "99999999999"), ["--ids"]),
     (("run", NANO, "--ids", "1", "--chat"), ["--chat"]),
+    (("run", NANO, "-p", "a", "--store", ""), ["--store"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--replay", "most"), ["--replay", "bounded, exact"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--store-budget", "much"), ["--store-budget"]),
+    (("run", NANO, "-p", "a", "--replay", "exact"), ["--replay", "--store"]),
+    (("run", NANO, "-p", "a", "--namespace", "x"), ["--namespace", "--store"]),
+    (("run", NANO, "-p", "a", "--snapshot"), ["--snapshot", "--store"]),
     (("chat",), ["MODEL"]),
+    (("chat", NANO, "--no-snapshot"), ["--no-snapshot", "--store"]),
+    (("chat", NANO, "--history", ""), ["--history"]),
     (("chat", NANO, "--effort", "0"), ["--effort"]),
     (("chat", NANO, "--effort", "50"), ["--effort", "--think"]),
     (("chat", NANO, "-n", "0"), ["--tokens"]),
@@ -455,6 +463,184 @@ def chat_commands():
     one_line_error(mote("chat", NANO, stdin=b"/frob\n"), 1, "/frob")
     r = mote("chat", NANO, "--ctx", 12, stdin=b"A rather long message that does not fit into twelve tokens of context\n")
     one_line_error(r, 1, "full|limit", "/reset")
+
+
+# ---- store ---------------------------------------------------------------------------------------------------------
+def text_ids(n):
+    return [0] + good_json("tokenize", NANO, "-f", HELDOUT, "--json")["ids"][:n - 1]
+
+
+def run_ids(ids, *extra, warns=False):
+    r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 12, "--temp", 0, "--json", *extra)
+    if not warns:
+        expect(r.err == "", f"stderr not empty: {r}")
+    j = json.loads(r.text)
+    expect(j["reused_tokens"] + j["computed_tokens"] == j["prompt_tokens"] == len(ids), str(j)[:1500])
+    return (j, r.err) if warns else j
+
+
+def reuse(j):
+    return j["reused_tokens"], j["replayed_tokens"], j["from_snapshot"], j["exact"]
+
+
+@check
+def store_is_reused():
+    store, ids = os.path.join(TMP, "store"), text_ids(700)
+    cold = run_ids(ids)
+    expect(reuse(cold) == (0, 0, False, True), str(reuse(cold)))
+    first = run_ids(ids, "--store", store)
+    expect(reuse(first) == (0, 0, False, True) and first["tokens"] == cold["tokens"], str(reuse(first)))
+    expect(os.stat(store).st_mode & 0o777 == 0o700, "mode of the directory")
+    exact = run_ids(ids, "--store", store, "--replay", "exact")
+    expect(exact["reused_tokens"] == 512 and exact["replayed_tokens"] > 64 and exact["exact"], str(reuse(exact)))
+    expect(exact["tokens"] == cold["tokens"] and exact["text"] == cold["text"], "exact replay changes the text")
+    expect(exact["time_to_first_token_s"] > 0, "time to first token")
+    for n in (512, 513):                       # stored whole: nothing is left to feed; and one token
+        whole = run_ids(ids[:n], "--store", store, "--replay", "exact")
+        expect(reuse(whole)[0] == 512 and whole["tokens"] == run_ids(ids[:n])["tokens"], f"{n} tokens: {reuse(whole)}")
+    for at, reused in ((100, 0), (255, 0), (256, 256), (300, 256), (511, 256), (512, 512)):
+        other = ids[:at] + [ids[at] ^ 1] + ids[at + 1:]
+        j = run_ids(other, "--store", store, "--replay", "exact", "--namespace", "")
+        expect(j["reused_tokens"] == reused and j["tokens"] == run_ids(other)["tokens"], f"divergence at {at}: {reuse(j)}")
+    for extra in (("--namespace", "other"), ("--kv", "bf16"), ("--math", "published")):
+        expect(run_ids(ids, "--store", store, *extra)["reused_tokens"] == 0, f"{extra} shares blocks")
+    bounded = run_ids(ids + text_ids(900)[700:], "--store", store)
+    expect(reuse(bounded) == (512, 64, False, False), str(reuse(bounded)))
+    r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 1, "--temp", 0, "--store", store, "--stats")
+    expect("512 tokens reused" in r.err and "64 replayed" in r.err and "approximate" in r.err, str(r))
+
+
+@check
+def store_snapshot_of_a_run():
+    store, ids = os.path.join(TMP, "snapshots"), text_ids(330)
+    j = run_ids(ids, "--store", store, "--snapshot", "--ignore-eos")
+    longer = ids + j["tokens"] + [35, 3346]
+    plain = run_ids(longer, "--prefill", "full")
+    warm = run_ids(longer, "--store", store, "--prefill", "full", "--replay", "exact")
+    # windows of a bounded prefill serve no full one; its blocks do
+    expect(reuse(warm)[:3:2] == (256, False) and warm["tokens"] == plain["tokens"], str(reuse(warm)))
+    warm = run_ids(longer, "--store", store)
+    expect(reuse(warm) == (len(longer) - 3, 0, True, True), str(reuse(warm)))      # the last sampled token was not fed
+
+
+@check
+def store_that_fails_is_a_warning():
+    ids = text_ids(600)
+    cold = run_ids(ids)
+    file, deep = os.path.join(TMP, "no-directory"), os.path.join(TMP, "no", "such", "parent")
+    with open(file, "w") as f:
+        f.write("x")
+    places = [file, deep, "/proc/mote-store"]
+    if os.getuid():
+        readonly = os.path.join(TMP, "readonly")
+        os.mkdir(readonly, 0o500)
+        places.append(readonly)
+    for place in places:
+        j, err = run_ids(ids, "--store", place, "--snapshot", warns=True)
+        expect(err.startswith("mote: store: ") and place in err and err.count("\n") == 1, f"{place}: {err!r}")
+        expect(j["tokens"] == cold["tokens"] and j["reused_tokens"] == 0, f"{place}: another text")
+        j = json.loads(mote("chat", NANO, "--temp", 0, "-n", 8, "--json", "--store", place, stdin=b"Good day\n").text)
+        expect(j["reused_tokens"] == 0 and j["reply_tokens"] > 0, str(j))
+
+
+@check
+def store_that_is_damaged_is_a_warning():
+    ids = text_ids(600)
+    cold = run_ids(ids)
+
+    def garble(path, start, step):
+        with open(path, "r+b") as f:
+            size = f.seek(0, 2)
+            for at in range(start, size, step):
+                f.seek(at)
+                f.write(b"garbage!")
+
+    for what in ("index", "segments", "both"):
+        store = os.path.join(TMP, "damaged-" + what)
+        run_ids(ids, "--store", store, "--snapshot")
+        names = sorted(os.listdir(store))
+        expect("index.db" in names and any(n.startswith("seg-") for n in names), str(names))
+        for name in names:
+            if what != "segments" and name == "index.db":
+                garble(os.path.join(store, name), 0, 64)
+            if what != "index" and name.startswith("seg-"):
+                garble(os.path.join(store, name), 5000, 1000)
+        j, err = run_ids(ids, "--store", store, "--replay", "exact", warns=True)
+        expect(j["tokens"] == cold["tokens"], f"{what}: another text, {err!r}")
+        expect(err and all(line.startswith("mote: store: ") for line in err.splitlines()), f"{what}: {err!r}")
+        expect(j["reused_tokens"] == (512 if what == "index" else 0), f"{what}: {reuse(j)}, {err!r}")
+        for reused in (256, 512):          # a block is looked at when the one before it was good
+            j, err = run_ids(ids, "--store", store, "--replay", "exact", warns=True)
+            expect(j["tokens"] == cold["tokens"] and j["reused_tokens"] >= reused, f"{what}: no recovery: {reuse(j)}, {err!r}")
+        expect(err == "", f"{what}: damage is still reported: {err!r}")
+
+
+def chat_json(lines, *extra):
+    r = chat(lines, "--json", *extra)
+    expect(r.err == "", f"stderr not empty: {r}")
+    return [json.loads(line) for line in r.text.splitlines()]
+
+
+@check
+def chat_goes_on_in_another_process():
+    # the system text fills a block, so that what is reused is blocks and the rest
+    lines = ["Good day to you, my dear.", "And what did she say?", "Why?"]
+    with open(HELDOUT) as f:
+        system = "Be kind. " + f.read(1500)
+    for number, mode in enumerate(((), ("--think",))):
+        said = lambda j: (j["content"], j["reasoning"], j["context_tokens"])
+        one = chat_json(lines, "--system", system, *mode)
+        history = os.path.join(TMP, f"history{number}.json")
+        base = ("--history", history, "--store", os.path.join(TMP, f"chat-store{number}"), *mode)
+        for i, line in enumerate(lines):
+            j, = chat_json([line], *base, *(("--system", system) if i == 0 else ()))
+            expect(said(j) == said(one[i]), f"turn {i}: {j} instead of {one[i]}")
+            expect(j["new_tokens"] == one[i]["new_tokens"], f"turn {i}: {j}")
+            expect(i == 0 or (j["from_snapshot"] and j["replayed_tokens"] == 0 and j["reused_tokens"] > 256), f"turn {i}: {j}")
+        expect(os.stat(history).st_mode & 0o777 == 0o600, "mode of the history")
+        j, = chat_json(["/regen"], *base)
+        expect(said(j) == said(one[2]) and j["new_tokens"] == 1 and j["from_snapshot"], f"/regen: {j}")
+        with open(history) as f:
+            h = json.load(f)
+        expect(len(h["messages"]) == 6 and len(h["ids"]) == j["context_tokens"] and h["system"] == system, str(h)[:300])
+        # another system text parts at once, the history stays usable
+        j, = chat_json(["Why?"], "--system", "Be brief.", *base)
+        expect(j["reused_tokens"] == 0, str(j))
+    left = [f for f in os.listdir(TMP) if f.startswith("history") and not f.endswith(".json")]
+    expect(not left, f"left behind: {left}")
+
+
+@check
+def chat_without_snapshots_replays():
+    with open(HELDOUT) as f:
+        system = f.read(1500)
+    base = ("--history", os.path.join(TMP, "plain.json"), "--store", os.path.join(TMP, "plain-store"), "--no-snapshot", "--replay", "exact")
+    one = chat_json(["Good day.", "Why?"], "--system", system, "--prefill", "full")
+    a, = chat_json(["Good day."], "--system", system, "--prefill", "full", *base)
+    b, = chat_json(["Why?"], "--prefill", "full", *base)
+    expect([x["content"] for x in (a, b)] == [x["content"] for x in one], f"{a} {b} {one}")
+    expect(b["reused_tokens"] % 256 == 0 and b["reused_tokens"] > 0 and b["replayed_tokens"] > 0 and not b["from_snapshot"], str(b))
+
+
+@check
+def chat_history_that_is_none():
+    path = os.path.join(TMP, "history-bad.json")
+    for content, words in (("{", ["line 1"]), ("[]", ["version"]), ('{"version": 2, "messages": []}', ["version 2"]),
+                           ('{"version": 1, "messages": 5}', ["messages"]), ('{"version": 1, "messages": [{"role": "user"}]}', ["messages[0]"]),
+                           ('{"version": 1, "messages": [], "ids": [1, -1]}', ["ids[1]"]), ('{"version": 1, "messages": [], "system": 5}', ["system"])):
+        with open(path, "w") as f:
+            f.write(content)
+        one_line_error(mote("chat", NANO, "--history", path, stdin=b"Hello\n"), 1, path, *words)
+        with open(path) as f:
+            expect(f.read() == content, "the file was changed")
+    os.remove(path)
+    # ids of another tokenizer, or out of range, are no error: the text is encoded
+    with open(path, "w") as f:
+        f.write('{"version": 1, "messages": [], "ids": [0, 17, 2147483647], "mark": 99}')
+    j, = chat_json(["Good day to you, my dear."], "--history", path)
+    expect(j["content"] == chat_json(["Good day to you, my dear."])[0]["content"], str(j))
+    r = mote("chat", NANO, "-n", 4, "--history", os.path.join(TMP, "nowhere", "h.json"), stdin=b"Hello\n")
+    expect(r.rc == 1 and "nowhere" in r.err and "cannot write" in r.err and r.out, str(r))
 
 
 # ---- pipes and signals ---------------------------------------------------------------------------------------------

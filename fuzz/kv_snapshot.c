@@ -1,0 +1,42 @@
+/* Snapshot blobs: whatever the bytes, reading them into a small sequence ends with an error or a whole state. */
+#include <assert.h>
+#include <string.h>
+
+#include "kv/snapshot.h"
+
+static mote__config config(void)
+{
+    mote__config c = { .n_layers = 3, .head_dim = 32, .index_head_dim = 32, .window = 4, .n_kv_sources = 2, .kv_sources = { 0, 2 },
+                       .compress_ratios = { 2, 2, 1 } };
+    return c;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static mote__kv_pool pool;
+    static mote__kv_state state;
+    static int ready;
+    if (!ready) {
+        mote__config c = config();
+        mote__kv_spec spec = { .main = { MOTE_KV_FP4, MOTE_KV_FP4 }, .index = { MOTE_KV_MXFP4, MOTE_KV_MXFP4 }, .window = MOTE_KV_FP8 };
+        mote__kv_layout layout;
+        mote__kv_layout_init(&layout, &c, &spec);
+        mote__kv_pool_init(&pool, &layout, NULL);
+        ready = mote__kv_state_init(&state, &c, &spec, NULL) == 0;
+    }
+    mote__kv_cache kv;
+    mote__snapshot_head head;
+    mote_err err;
+    mote__kv_cache_init(&kv, &pool);
+    if (mote__kv_reserve(&kv, 0, 600) == 0 && mote__snapshot_peek(&head, data, size, &err) == 0 &&
+        mote__snapshot_read(data, size, &state, &kv, &err) == 0) {
+        /* what was read is what would be written */
+        static uint8_t again[1 << 20];
+        size_t n = mote__snapshot_bytes(&state, &pool.layout, head.n_tokens);
+        assert(n == size && n <= sizeof again);
+        mote__snapshot_write(again, &head, &state, &kv);
+        assert(memcmp(again, data, n) == 0);
+    }
+    mote__kv_cache_deinit(&kv);
+    return 0;
+}

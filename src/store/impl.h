@@ -1,0 +1,136 @@
+/* The store from inside. Locks, in the order in which they are taken: `write_mutex` (the writing connection, and everything that changes
+ * files), `read_mutex` (the reading connection), `files_mutex`, `mutex` (queue, counters), `log_mutex`. */
+#ifndef MOTE_STORE_IMPL_H
+#define MOTE_STORE_IMPL_H
+
+#include <pthread.h>
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "store/index.h"
+#include "store/vfs.h"
+
+enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
+
+typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, refs, dead; } mote__segfile;
+
+typedef enum mote__item_kind { MOTE_ITEM_BLOCK, MOTE_ITEM_SNAPSHOT, MOTE_ITEM_DROP, MOTE_ITEM_DROP_SNAPSHOT } mote__item_kind;
+typedef enum mote__item_end { MOTE_ITEM_WAITING, MOTE_ITEM_WRITTEN, MOTE_ITEM_KNOWN, MOTE_ITEM_DROPPED, MOTE_ITEM_FAILED } mote__item_end;
+typedef struct mote__item {
+    struct mote__item *next;
+    mote__item_kind kind;
+    mote__item_end end;
+    mote__slot slot;                       /* of a block                                                   */
+    uint8_t head[MOTE_SLOT_HEAD];
+    const uint8_t *payload;
+    mote__kv_pool *pool;                   /* the block is released into it; NULL: the payload is borrowed */
+    mote__kv_block *block;
+    mote__snapfile snap;                   /* of a snapshot; its file, owned when queued                   */
+    uint8_t *file;
+    size_t file_bytes;
+    int owns_file;
+    mote__entry entry;                     /* to drop */
+} mote__item;
+
+struct mote_store {
+    char dir[4096];
+    mote_store_params params;
+    const mote__store_io *io;
+    mote__store_tuning tuning;
+    mote__vfs *vfs;
+    uint64_t budget, snap_budget;
+    int64_t ttl, snap_ttl;                 /* seconds; negative: never */
+    int read_only, may_replace, lock_fd;
+
+    pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
+    mote__index writer, reader;
+    /* Slots of transactions whose commit failed. Their frames may be in the log all the same, and come back after a crash; so nothing
+     * else is written there, and their locks stay ours, until a later commit has taken the frames' place. */
+    mote__place doubtful[4 * MOTE_STORE_BATCH];
+    size_t n_doubtful;
+    mote__segfile *files;
+
+    pthread_t thread;
+    int running;
+    pthread_cond_t wake, done;
+    mote__item *first, *last;              /* of the queue */
+    size_t n_waiting;
+    uint64_t n_put, n_done;
+    int stop;
+    uint8_t (*touched)[MOTE_STORE_ID];     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
+    size_t n_touched;
+    mote__store_counts counts;
+    uint64_t rebuilds_told;                /* by verify */
+    _Atomic int damaged;                   /* the index gave nonsense: it must be made anew */
+    int64_t retry_at;                      /* not before: for an index that could not be opened */
+
+    struct { uint64_t hash; int64_t at; } said[16];
+    size_t n_said;
+};
+
+/* ---- store.c ---- */
+int64_t mote__store_now(const mote__store *s);
+/* One line; the same one again within a minute is left out. */
+void mote__store_log(mote__store *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* An index call failed: says so, and marks a damaged index. Returns rc. */
+int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what);
+void mote__store_path(const mote__store *s, char path[4200], const char *name);
+/* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
+int mote__store_revive(mote__store *s);
+/* ---- rebuild.c: everything else has been shut out ---- */
+typedef struct mote__rebuilt { uint64_t segments, slots, blocks, damaged, duplicates, snapshots, damaged_snapshots; } mote__rebuilt;
+int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err);
+/* With write_mutex held, in any state (store.c). */
+int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err);
+/* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
+int mote__store_list(const mote__store *s, const char *prefix, size_t digits, int (*f)(void *ctx, const char *digits), void *ctx);
+
+/* ---- segment.c ---- */
+void mote__segment_name(char name[32], uint32_t id);
+static inline off_t mote__slot_offset(const mote__place *p) { return (off_t)MOTE_SEGMENT_HEADER + (off_t)p->slot * (off_t)p->slot_bytes; }
+mote__segfile *mote__segfile_get(mote__store *s, uint32_t id);             /* NULL and errno */
+void mote__segfile_put(mote__store *s, mote__segfile *f);
+void mote__segfiles_sweep(mote__store *s, int all);                        /* close those whose file is gone */
+void mote__segfile_kill(mote__store *s, uint32_t id);
+int mote__read_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset);      /* 0, or errno; ENODATA: too short */
+int mote__write_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset);
+int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mote_err *err);
+int mote__slot_lock(mote__store *s, const mote__place *p);                 /* 0: ours now */
+void mote__slot_unlock(mote__store *s, const mote__place *p);
+/* Read and check a whole slot. payload: slot_bytes of room, which the payload begins at [MOTE_SLOT_HEAD]. 0, MOTE_EFORMAT (*why) or MOTE_EIO. */
+int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot, const char **why);
+/* What an index entry promises, compared with what the slot says. */
+int mote__slot_matches(const mote__slot *slot, const mote__entry *e, const char **why);
+
+/* ---- write.c: with write_mutex held, a sound index ---- */
+void mote__write_blocks(mote__store *s, mote__item **items, size_t n);     /* at most MOTE_STORE_BATCH, one payload size; sets `end` */
+void mote__doubts_end(mote__store *s);                                      /* a commit that wrote something has succeeded */
+void mote__write_touched(mote__store *s);                                  /* inside a transaction of its own */
+int mote__drop_entries(mote__store *s, const mote__entry *entries, size_t n);
+uint64_t mote__punch_free(mote__store *s);                                 /* bytes given back */
+
+/* ---- queue.c ---- */
+int mote__queue_start(mote__store *s);
+void mote__queue_stop(mote__store *s);
+int mote__queue_push(mote__store *s, mote__item *item, int even_if_full);  /* 0: taken; the item is freed either way in the end */
+void mote__item_free(mote__item *item);
+void mote__queue_drop(mote__store *s, const mote__entry *e);               /* a damaged block */
+void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key);
+void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots);
+
+/* ---- snapshot.c ---- */
+void mote__snap_name(char name[64], const uint8_t *key);
+int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);    /* 0, ENODATA, errno; mote__free(NULL, OTHER, file, n) */
+void mote__write_snapshot(mote__store *s, mote__item *item);               /* write_mutex held */
+void mote__drop_snapshot(mote__store *s, const uint8_t *key);              /* write_mutex held */
+int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
+
+/* ---- json.c ---- */
+/* Hands the tree over as text; drops the reference. */
+int mote__store_json(json_t *root, char **text, mote_err *err);
+/* For the functions that change a store: write_mutex taken and the index usable, or an error (and nothing taken). */
+int mote__store_enter(mote__store *s, mote_err *err);
+void mote__store_leave(mote__store *s);
+
+#endif

@@ -1,0 +1,540 @@
+#include "store/index.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_COLUMNS "b.id, b.parent, b.segment, b.slot, b.generation, b.approximate, b.n_blocks, b.used, s.slot_bytes, s.payload_bytes"
+#define BLOCKS "SELECT " BLOCK_COLUMNS " FROM block b JOIN segment s ON s.id = b.segment "
+#define FREE_COLUMNS "f.segment, f.slot, f.generation, f.hole, s.slot_bytes, s.payload_bytes"
+#define SNAP "SELECT key, tokens, chain, n_blocks, n_exact, approximate, n_tail, bytes, created, used FROM snapshot "
+
+static const char schema[] =
+    "CREATE TABLE segment(id INTEGER PRIMARY KEY AUTOINCREMENT, slot_bytes INTEGER NOT NULL, payload_bytes INTEGER NOT NULL,"
+    " n_slots INTEGER NOT NULL);"
+    "CREATE TABLE block(id BLOB PRIMARY KEY NOT NULL, parent BLOB NOT NULL, segment INTEGER NOT NULL, slot INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, approximate INTEGER NOT NULL, n_blocks INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX block_parent ON block(parent);"
+    "CREATE UNIQUE INDEX block_slot ON block(segment, slot);"
+    "CREATE INDEX block_used ON block(used, n_blocks DESC);"
+    "CREATE TABLE free(segment INTEGER NOT NULL, slot INTEGER NOT NULL, generation INTEGER NOT NULL, hole INTEGER NOT NULL,"
+    " PRIMARY KEY(segment, slot)) WITHOUT ROWID;"
+    "CREATE TABLE snapshot(key BLOB PRIMARY KEY NOT NULL, tokens BLOB NOT NULL, chain BLOB NOT NULL, n_blocks INTEGER NOT NULL,"
+    " n_exact INTEGER NOT NULL, approximate INTEGER NOT NULL, n_tail INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    " created INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX snapshot_tokens ON snapshot(tokens);"
+    "CREATE TABLE meta(version INTEGER NOT NULL);"           /* says the same as user_version: two flips do not look like a new version */
+    "INSERT INTO meta VALUES(1);";
+
+enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
+
+enum {
+    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH, LEAF,
+    EXPIRED, ORPHAN, NEXT, NEXT_BY_DEPTH, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
+    SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
+    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, N_STATEMENTS
+};
+static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
+
+static const char *const sql[N_STATEMENTS] = {
+    [BEGIN] = "BEGIN IMMEDIATE",
+    [COMMIT] = "COMMIT",
+    [ROLLBACK] = "ROLLBACK",
+    [BEGIN_READ] = "BEGIN",
+    [GET] = BLOCKS "WHERE b.id = ?1",
+    [FREE_GENERATION] = "SELECT generation FROM free WHERE segment = ?1 AND slot = ?2",
+    [FREE_SLOTS] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment WHERE s.payload_bytes = ?1"
+                   " ORDER BY f.hole, f.segment, f.slot LIMIT ?2",
+    [FREE_NEXT] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment WHERE (f.segment, f.slot) > (?1, ?2)"
+                  " AND f.hole = 0 ORDER BY f.segment, f.slot LIMIT 1",
+    [PUT] = "INSERT OR IGNORE INTO block VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    [FREE_TAKE] = "DELETE FROM free WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
+    [FREE_PUT] = "INSERT OR REPLACE INTO free VALUES(?1, ?2, ?3, ?4)",
+    [DROP] = "DELETE FROM block WHERE id = ?1 AND segment = ?2 AND slot = ?3 AND generation = ?4",
+    [SET_HOLE] = "UPDATE free SET hole = 1 WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
+    [TOUCH] = "UPDATE block SET used = ?2 WHERE id = ?1 AND used < ?2",
+    [LEAF] = BLOCKS "WHERE NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1 OFFSET ?1",
+    [EXPIRED] = BLOCKS "WHERE b.used < ?1 AND NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1",
+    [ORPHAN] = BLOCKS "WHERE b.n_blocks > 1 AND NOT EXISTS(SELECT 1 FROM block p WHERE p.id = b.parent) LIMIT 1",
+    [NEXT] = BLOCKS "WHERE b.id > ?1 ORDER BY b.id LIMIT 1",
+    [NEXT_BY_DEPTH] = BLOCKS "WHERE (b.n_blocks, b.id) > (?1, ?2) ORDER BY b.n_blocks, b.id LIMIT 1",
+    [CHILD] = BLOCKS "WHERE b.parent = ?1 LIMIT 1",
+    [SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id = ?1",
+    [NEXT_SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id > ?1 ORDER BY id LIMIT 1",
+    [ADD_SEGMENT] = "INSERT INTO segment VALUES(?1, ?2, ?3, ?4)",
+    [NEW_SEGMENT_ID] = "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'segment'), 0),"
+                       " coalesce((SELECT max(id) FROM segment), 0)) + 1",
+    [SET_SLOTS] = "UPDATE segment SET n_slots = ?2 WHERE id = ?1",
+    [DROP_SEGMENT] = "DELETE FROM segment WHERE id = ?1",
+    [DROP_SEGMENT_FREE] = "DELETE FROM free WHERE segment = ?1",
+    [SUM_BLOCKS] = "SELECT count(*), coalesce(sum(b.approximate = 0), 0), coalesce(sum(s.payload_bytes), 0) FROM block b"
+                   " JOIN segment s ON s.id = b.segment",
+    [SUM_FREE] = "SELECT count(*), coalesce(sum(f.hole), 0), coalesce(sum(f.hole * s.slot_bytes), 0) FROM free f"
+                 " JOIN segment s ON s.id = f.segment",
+    [SUM_SEGMENTS] = "SELECT count(*), coalesce(sum(n_slots), 0), coalesce(sum(n_slots * slot_bytes), 0) FROM segment",
+    [SUM_SNAPSHOTS] = "SELECT count(*), coalesce(sum(bytes), 0) FROM snapshot",
+    [SEGMENT_ENTRIES] = "SELECT count(*) FROM block WHERE segment = ?1",
+    [SNAP_PUT] = "INSERT OR REPLACE INTO snapshot VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    [SNAP_GET] = SNAP "WHERE key = ?1",
+    [SNAP_DROP] = "DELETE FROM snapshot WHERE key = ?1",
+    [SNAP_TOUCH] = "UPDATE snapshot SET used = ?2 WHERE key = ?1 AND used < ?2",
+    [SNAP_NEXT] = SNAP "WHERE key > ?1 ORDER BY key LIMIT 1",
+    [SNAP_ON] = SNAP "WHERE tokens = ?1 AND n_tail <= ?2 ORDER BY n_tail DESC, approximate, created DESC, key LIMIT 1 OFFSET ?3",
+    [SNAP_OLDEST] = SNAP "ORDER BY used, created LIMIT 1 OFFSET ?1",
+    [SNAP_ORPHAN] = SNAP "WHERE n_blocks > 0 AND NOT EXISTS(SELECT 1 FROM block b WHERE b.id = chain) LIMIT 1",
+    [NUDGE] = "UPDATE meta SET version = version",
+    [OVERLAP] = "SELECT 1 FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot LIMIT 1",
+};
+
+/* ---- plumbing ---- */
+
+static int failed(mote__index *x, int rc)
+{
+    rc &= 0xff;
+    snprintf(x->why, sizeof x->why, "%s", x->db ? sqlite3_errmsg(x->db) : sqlite3_errstr(rc));
+    return rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB || rc == SQLITE_MISMATCH || rc == SQLITE_ERROR ? MOTE_EFORMAT : MOTE_EIO;
+}
+
+/* The statement, ready to be bound; NULL: x->why says. */
+static sqlite3_stmt *statement(mote__index *x, int which, int *rc)
+{
+    *rc = SQLITE_OK;
+    if (!x->db) {
+        snprintf(x->why, sizeof x->why, "the index is closed");
+        *rc = SQLITE_MISUSE;
+        return NULL;
+    }
+    if (!x->statements[which])
+        *rc = sqlite3_prepare_v3(x->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &x->statements[which], NULL);
+    return x->statements[which];
+}
+
+typedef struct arg { const uint8_t *blob; int64_t number; } arg;
+#define B(p) { .blob = (p) }
+#define N(v) { .number = (int64_t)(v) }
+
+static int bind(sqlite3_stmt *s, const arg *args, int n)
+{
+    int rc = SQLITE_OK;
+    for (int i = 0; i < n && rc == SQLITE_OK; i++)
+        rc = args[i].blob ? sqlite3_bind_blob(s, i + 1, args[i].blob, MOTE_STORE_ID, SQLITE_STATIC) : sqlite3_bind_int64(s, i + 1, args[i].number);
+    return rc;
+}
+
+/* Runs one statement and calls `take` for its rows, at most max. 0: at least one row, or none expected (take NULL). */
+typedef int (*take_row)(sqlite3_stmt *s, void *to);      /* non-zero: a value that cannot be */
+static int run(mote__index *x, int which, const arg *args, int n_args, take_row take, void *to, size_t stride, size_t max, size_t *n_rows)
+{
+    int rc;
+    sqlite3_stmt *s = statement(x, which, &rc);
+    if (!s)
+        return x->db ? failed(x, rc) : MOTE_EIO;
+    size_t n = 0;
+    int bad = 0;
+    rc = bind(s, args, n_args);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(s);
+        if (rc != SQLITE_ROW)
+            break;
+        if (n < max && take && !bad)
+            bad = take(s, (char *)to + n * stride);
+        if (++n >= max)
+            break;
+    }
+    int result = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : failed(x, rc);
+    sqlite3_reset(s);
+    sqlite3_clear_bindings(s);
+    if (n_rows)
+        *n_rows = n;
+    if (result)
+        return result;
+    if (bad) {
+        snprintf(x->why, sizeof x->why, "a value that cannot be");
+        return MOTE_EFORMAT;
+    }
+    return n || n_rows || !take ? 0 : MOTE_INDEX_NONE;
+}
+#define ARGS(...) (const arg[]){ __VA_ARGS__ }, (int)(sizeof((const arg[]){ __VA_ARGS__ }) / sizeof(arg))
+#define ONE(x, which, take, to, ...) run(x, which, ARGS(__VA_ARGS__), take, to, 0, 1, NULL)
+#define DO(x, which, ...) run(x, which, ARGS(__VA_ARGS__), NULL, NULL, 0, 1, NULL)
+
+static int blob(sqlite3_stmt *s, int column, uint8_t *to)
+{
+    if (sqlite3_column_type(s, column) != SQLITE_BLOB || sqlite3_column_bytes(s, column) != MOTE_STORE_ID)
+        return 1;
+    memcpy(to, sqlite3_column_blob(s, column), MOTE_STORE_ID);
+    return 0;
+}
+/* [min, max] */
+static int number(sqlite3_stmt *s, int column, int64_t min, int64_t max, int64_t *to)
+{
+    *to = sqlite3_column_int64(s, column);
+    return sqlite3_column_type(s, column) != SQLITE_INTEGER || *to < min || *to > max;
+}
+
+static int geometry(sqlite3_stmt *s, int column, uint32_t *slot_bytes, uint32_t *payload_bytes)
+{
+    int64_t a, b;
+    if (number(s, column, 1, UINT32_MAX, &a) || number(s, column + 1, 1, UINT32_MAX, &b) || mote__slot_bytes((size_t)b) != (size_t)a)
+        return 1;
+    *slot_bytes = (uint32_t)a;
+    *payload_bytes = (uint32_t)b;
+    return 0;
+}
+
+static int take_entry(sqlite3_stmt *s, void *to)
+{
+    mote__entry *e = to;
+    int64_t segment, slot, generation, approximate, n_blocks;
+    if (blob(s, 0, e->id) || blob(s, 1, e->parent) || number(s, 2, 1, UINT32_MAX, &segment) || number(s, 3, 0, UINT32_MAX, &slot) ||
+        number(s, 4, 0, INT64_MAX - 1, &generation) || number(s, 5, 0, 1, &approximate) || number(s, 6, 1, INT64_MAX, &n_blocks) ||
+        number(s, 7, INT64_MIN, INT64_MAX, &e->used) || geometry(s, 8, &e->place.slot_bytes, &e->place.payload_bytes))
+        return 1;
+    e->place.segment = (uint32_t)segment;
+    e->place.slot = (uint32_t)slot;
+    e->place.generation = (uint64_t)generation;
+    e->place.hole = 0;
+    e->approximate = (int)approximate;
+    e->n_blocks = (uint64_t)n_blocks;
+    return 0;
+}
+
+static int take_place(sqlite3_stmt *s, void *to)
+{
+    mote__place *p = to;
+    int64_t segment, slot, generation, hole;
+    if (number(s, 0, 1, UINT32_MAX, &segment) || number(s, 1, 0, UINT32_MAX, &slot) || number(s, 2, 0, INT64_MAX - 1, &generation) ||
+        number(s, 3, 0, 1, &hole) || geometry(s, 4, &p->slot_bytes, &p->payload_bytes))
+        return 1;
+    p->segment = (uint32_t)segment;
+    p->slot = (uint32_t)slot;
+    p->generation = (uint64_t)generation;
+    p->hole = (int)hole;
+    return 0;
+}
+
+static int take_segment(sqlite3_stmt *s, void *to)
+{
+    mote__segment *g = to;
+    int64_t id, n_slots;
+    if (number(s, 0, 1, UINT32_MAX, &id) || geometry(s, 1, &g->slot_bytes, &g->payload_bytes) || number(s, 3, 0, UINT32_MAX, &n_slots))
+        return 1;
+    g->id = (uint32_t)id;
+    g->n_slots = (uint32_t)n_slots;
+    return 0;
+}
+
+static int take_snap(sqlite3_stmt *s, void *to)
+{
+    mote__snap_entry *e = to;
+    int64_t n_blocks, n_exact, approximate, n_tail, bytes;
+    if (blob(s, 0, e->key) || blob(s, 1, e->tokens) || blob(s, 2, e->chain.id) || number(s, 3, 0, INT64_MAX / MOTE_BLOCK_TOKENS, &n_blocks) ||
+        number(s, 4, 0, n_blocks, &n_exact) || number(s, 5, 0, 1, &approximate) || number(s, 6, 0, MOTE_BLOCK_TOKENS - 1, &n_tail) ||
+        number(s, 7, 0, (int64_t)MOTE_STORE_MAX_SNAPSHOT + 8192, &bytes) || number(s, 8, INT64_MIN, INT64_MAX, &e->created) ||
+        number(s, 9, INT64_MIN, INT64_MAX, &e->used))
+        return 1;
+    e->chain.n_blocks = (size_t)n_blocks;
+    e->chain.n_exact = (size_t)n_exact;
+    e->approximate = (int)approximate;
+    e->n_tail = (uint32_t)n_tail;
+    e->bytes = (uint64_t)bytes;
+    return 0;
+}
+
+static int take_u64(sqlite3_stmt *s, void *to)
+{
+    int64_t v;
+    if (number(s, 0, 0, INT64_MAX, &v))
+        return 1;
+    *(uint64_t *)to = (uint64_t)v;
+    return 0;
+}
+static int take_three(sqlite3_stmt *s, void *to)
+{
+    uint64_t *v = to;
+    for (int i = 0; i < 3; i++)
+        v[i] = i < sqlite3_column_count(s) ? (uint64_t)sqlite3_column_int64(s, i) : 0;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+void mote__index_close(mote__index *x)
+{
+    for (int i = 0; i < N_STATEMENTS; i++)
+        sqlite3_finalize(x->statements[i]);
+    memset(x->statements, 0, sizeof x->statements);
+    if (x->db)
+        sqlite3_close_v2(x->db);
+    x->db = NULL;
+}
+
+/* The one number that a query gives. */
+static int pragma_number(mote__index *x, const char *text, int64_t *value)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(x->db, text, -1, &s, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(s);
+    *value = rc == SQLITE_ROW ? sqlite3_column_int64(s, 0) : 0;
+    sqlite3_finalize(s);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_ERROR : rc;
+}
+
+/* "file:" and the path with the characters that mean something in a URI written as %xx; static storage is the caller's. */
+static int uri(char *dst, size_t n, const char *path, const char *query)
+{
+    size_t k = (size_t)snprintf(dst, n, "file:");
+    for (; *path; path++) {
+        if (k + 4 >= n)
+            return 1;
+        if (strchr("%?#", *path))
+            k += (size_t)snprintf(dst + k, n - k, "%%%02x", (unsigned char)*path);
+        else
+            dst[k++] = *path;
+    }
+    return (size_t)snprintf(dst + k, n - k, "%s", query) >= n - k;
+}
+
+int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, const char *vfs, mote_err *err)
+{
+    *x = (mote__index){ 0 };
+    char name[3 * 4096 + 64];
+    if (uri(name, sizeof name, path, mode == MOTE_INDEX_IMMUTABLE ? "?immutable=1" : ""))
+        return mote__fail(err, MOTE_EIO, "%s: the path is too long", path);
+    int reading = mode == MOTE_INDEX_READ || mode == MOTE_INDEX_IMMUTABLE;
+    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | (reading ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE), vfs);
+    int64_t application = 0, version = 0, meta = 0;
+    if (rc == SQLITE_OK) {
+        sqlite3_extended_result_codes(x->db, 1);
+        sqlite3_busy_timeout(x->db, 10000);
+        sqlite3_db_config(x->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        rc = sqlite3_exec(x->db, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL;"
+                                 "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096", NULL, NULL, NULL);
+    }
+    if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
+        rc = sqlite3_exec(x->db, "PRAGMA page_size = 4096; PRAGMA journal_mode = MEMORY; PRAGMA application_id = 0x4d4f5445;"
+                                 "PRAGMA user_version = 1; BEGIN", NULL, NULL, NULL);
+    if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
+        rc = sqlite3_exec(x->db, schema, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && mode != MOTE_INDEX_CREATE) {
+        /* a short log: it counts as bytes on disk too */
+        if (!reading)
+            rc = sqlite3_exec(x->db, "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 100; PRAGMA journal_size_limit = 524288", NULL, NULL, NULL);
+        if (rc == SQLITE_OK)
+            rc = pragma_number(x, "PRAGMA application_id", &application);
+        if (rc == SQLITE_OK)
+            rc = pragma_number(x, "PRAGMA user_version", &version);
+        if (rc == SQLITE_OK)
+            rc = pragma_number(x, "SELECT version FROM meta", &meta);
+        if (rc == SQLITE_OK && application == APPLICATION_ID && version > MOTE_STORE_VERSION && meta == version) {
+            mote__index_close(x);
+            return mote__fail(err, MOTE_EVERSION, "%s: store version %lld, the newest known is %d", path, (long long)version, MOTE_STORE_VERSION);
+        }
+        if (rc == SQLITE_OK && (application != APPLICATION_ID || version != MOTE_STORE_VERSION || meta != version))
+            rc = SQLITE_NOTADB;
+        for (int i = 0; i < N_STATEMENTS && rc == SQLITE_OK; i++)
+            statement(x, i, &rc);
+    }
+    if (rc == SQLITE_OK)
+        return 0;
+    int code = failed(x, rc);
+    mote__fail(err, code, "%s: %s", path, rc == SQLITE_NOTADB ? "not an index of this store" : x->why);
+    char why[sizeof x->why];
+    memcpy(why, x->why, sizeof why);
+    mote__index_close(x);
+    memcpy(x->why, why, sizeof why);
+    return code;
+}
+
+int mote__index_check(mote__index *x)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = x->db ? sqlite3_prepare_v2(x->db, "PRAGMA integrity_check(1)", -1, &s, NULL) : SQLITE_MISUSE;
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(s);
+    int result = rc == SQLITE_ROW ? 0 : failed(x, rc);
+    const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (!result && (!text || strcmp(text, "ok"))) {
+        snprintf(x->why, sizeof x->why, "%s", text ? text : "no answer");
+        result = MOTE_EFORMAT;
+    }
+    sqlite3_finalize(s);
+    uint64_t one;
+    if (!result) {
+        result = run(x, OVERLAP, NULL, 0, take_u64, &one, 0, 1, NULL);
+        if (!result)
+            snprintf(x->why, sizeof x->why, "a slot is free and in use");
+        result = result == MOTE_INDEX_NONE ? 0 : result ? result : MOTE_EFORMAT;
+    }
+    return result;
+}
+
+/* ---- transactions ---- */
+
+int mote__index_begin(mote__index *x) { return run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_begin_read(mote__index *x) { return run(x, BEGIN_READ, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_commit(mote__index *x) { return run(x, COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_nudge(mote__index *x) { return run(x, NUDGE, NULL, 0, NULL, NULL, 0, 1, NULL); }
+void mote__index_rollback(mote__index *x)
+{
+    if (!x->db || sqlite3_get_autocommit(x->db))
+        return;
+    char why[sizeof x->why];
+    memcpy(why, x->why, sizeof why);
+    run(x, ROLLBACK, NULL, 0, NULL, NULL, 0, 1, NULL);
+    memcpy(x->why, why, sizeof why);
+}
+
+/* ---- blocks and slots ---- */
+
+int mote__index_get(mote__index *x, const uint8_t *id, mote__entry *e) { return ONE(x, GET, take_entry, e, B(id)); }
+
+int mote__index_free_generation(mote__index *x, uint32_t segment, uint32_t slot, uint64_t *generation)
+{
+    return ONE(x, FREE_GENERATION, take_u64, generation, N(segment), N(slot));
+}
+
+int mote__index_free_slots(mote__index *x, uint32_t payload_bytes, mote__place *places, size_t max, size_t *n)
+{
+    return run(x, FREE_SLOTS, ARGS(N(payload_bytes), N(max)), take_place, places, sizeof *places, max, n);
+}
+
+int mote__index_free_next(mote__index *x, uint32_t segment, int64_t slot, mote__place *place)
+{
+    return ONE(x, FREE_NEXT, take_place, place, N(segment), N(slot));
+}
+
+int mote__index_insert(mote__index *x, const mote__entry *e)
+{
+    int rc = DO(x, PUT, B(e->id), B(e->parent), N(e->place.segment), N(e->place.slot), N(e->place.generation), N(e->approximate),
+                N(e->n_blocks), N(e->used));
+    return rc ? rc : sqlite3_changes(x->db) == 1 ? 0 : MOTE_INDEX_NONE;
+}
+
+int mote__index_put(mote__index *x, const mote__entry *e)
+{
+    uint64_t generation;
+    int rc = mote__index_free_generation(x, e->place.segment, e->place.slot, &generation);
+    if (rc || generation != e->place.generation)
+        return rc ? rc : MOTE_INDEX_NONE;
+    rc = mote__index_insert(x, e);
+    return rc ? rc : DO(x, FREE_TAKE, N(e->place.segment), N(e->place.slot), N(e->place.generation));
+}
+
+int mote__index_put_free(mote__index *x, const mote__place *p)
+{
+    return DO(x, FREE_PUT, N(p->segment), N(p->slot), N(p->generation), N(p->hole));
+}
+
+int mote__index_drop(mote__index *x, const mote__entry *e)
+{
+    int rc = DO(x, DROP, B(e->id), N(e->place.segment), N(e->place.slot), N(e->place.generation));
+    if (rc || sqlite3_changes(x->db) != 1)
+        return rc ? rc : MOTE_INDEX_NONE;
+    mote__place p = e->place;
+    p.generation++;
+    p.hole = 0;
+    return mote__index_put_free(x, &p);
+}
+
+int mote__index_set_hole(mote__index *x, const mote__place *p) { return DO(x, SET_HOLE, N(p->segment), N(p->slot), N(p->generation)); }
+int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used) { return DO(x, TOUCH, B(id), N(used)); }
+int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e) { return ONE(x, LEAF, take_entry, e, N(skip)); }
+int mote__index_expired(mote__index *x, int64_t before, mote__entry *e) { return ONE(x, EXPIRED, take_entry, e, N(before)); }
+int mote__index_orphan(mote__index *x, mote__entry *e) { return run(x, ORPHAN, NULL, 0, take_entry, e, 0, 1, NULL); }
+
+static const uint8_t lowest[MOTE_STORE_ID];          /* no digest is all zeros */
+int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e) { return ONE(x, NEXT, take_entry, e, B(after ? after : lowest)); }
+int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e)
+{
+    return ONE(x, NEXT_BY_DEPTH, take_entry, e, N(n_blocks), B(after ? after : lowest));
+}
+int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e) { return ONE(x, CHILD, take_entry, e, B(parent)); }
+
+/* ---- segments ---- */
+
+int mote__index_segment(mote__index *x, uint32_t id, mote__segment *s) { return ONE(x, SEGMENT, take_segment, s, N(id)); }
+int mote__index_next_segment(mote__index *x, int64_t after, mote__segment *s) { return ONE(x, NEXT_SEGMENT, take_segment, s, N(after)); }
+int mote__index_add_segment(mote__index *x, const mote__segment *s)
+{
+    return DO(x, ADD_SEGMENT, N(s->id), N(s->slot_bytes), N(s->payload_bytes), N(s->n_slots));
+}
+int mote__index_new_segment_id(mote__index *x, uint32_t *id)
+{
+    uint64_t v = 0;
+    int rc = run(x, NEW_SEGMENT_ID, NULL, 0, take_u64, &v, 0, 1, NULL);
+    if (!rc && (v == 0 || v >= UINT32_MAX)) {
+        snprintf(x->why, sizeof x->why, "no segment number is left");
+        rc = MOTE_EFORMAT;
+    }
+    *id = (uint32_t)v;
+    return rc;
+}
+int mote__index_set_slots(mote__index *x, const mote__segment *s) { return DO(x, SET_SLOTS, N(s->id), N(s->n_slots)); }
+int mote__index_drop_segment(mote__index *x, uint32_t id)
+{
+    int rc = DO(x, DROP_SEGMENT_FREE, N(id));
+    return rc ? rc : DO(x, DROP_SEGMENT, N(id));
+}
+int mote__index_segment_entries(mote__index *x, uint32_t id, uint64_t *n) { return ONE(x, SEGMENT_ENTRIES, take_u64, n, N(id)); }
+
+/* ---- sums ---- */
+
+int mote__index_sum(mote__index *x, mote__index_sums *s)
+{
+    uint64_t b[3], f[3], g[3], p[3];
+    *s = (mote__index_sums){ 0 };
+    int rc = run(x, SUM_BLOCKS, NULL, 0, take_three, b, 0, 1, NULL);
+    if (!rc)
+        rc = run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
+    if (!rc)
+        rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
+    if (!rc)
+        rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, p, 0, 1, NULL);
+    if (!rc)
+        *s = (mote__index_sums){ .blocks = b[0], .exact_blocks = b[1], .payload_bytes = b[2], .free_slots = f[0], .holes = f[1],
+                                 .hole_bytes = f[2], .segments = g[0], .slots = g[1], .slot_bytes = g[2], .snapshots = p[0],
+                                 .snapshot_bytes = p[1] };
+    return rc;
+}
+
+int mote__index_room(mote__index *x, uint64_t *bytes)
+{
+    uint64_t f[3], g[3];
+    *bytes = 0;
+    int rc = run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
+    if (!rc)
+        rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
+    if (!rc)
+        *bytes = g[2] > f[2] ? g[2] - f[2] : 0;
+    return rc;
+}
+
+/* ---- snapshots ---- */
+
+int mote__index_snapshot_put(mote__index *x, const mote__snap_entry *e)
+{
+    return DO(x, SNAP_PUT, B(e->key), B(e->tokens), B(e->chain.id), N(e->chain.n_blocks), N(e->chain.n_exact), N(e->approximate), N(e->n_tail),
+              N(e->bytes), N(e->created), N(e->used));
+}
+int mote__index_snapshot_get(mote__index *x, const uint8_t *key, mote__snap_entry *e) { return ONE(x, SNAP_GET, take_snap, e, B(key)); }
+int mote__index_snapshot_drop(mote__index *x, const uint8_t *key) { return DO(x, SNAP_DROP, B(key)); }
+int mote__index_snapshot_touch(mote__index *x, const uint8_t *key, int64_t used) { return DO(x, SNAP_TOUCH, B(key), N(used)); }
+int mote__index_snapshot_next(mote__index *x, const uint8_t *after, mote__snap_entry *e)
+{
+    return ONE(x, SNAP_NEXT, take_snap, e, B(after ? after : lowest));
+}
+int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_tail, int64_t skip, mote__snap_entry *e)
+{
+    return ONE(x, SNAP_ON, take_snap, e, B(tokens), N(max_tail), N(skip));
+}
+int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e) { return ONE(x, SNAP_OLDEST, take_snap, e, N(skip)); }
+int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e) { return run(x, SNAP_ORPHAN, NULL, 0, take_snap, e, 0, 1, NULL); }
+int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
+{
+    uint64_t v[3];
+    int rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, v, 0, 1, NULL);
+    *bytes = rc ? 0 : v[1];
+    return rc;
+}

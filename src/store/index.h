@@ -1,0 +1,104 @@
+/* The index: which block lies in which slot, which slots are free, which snapshots there are. A SQLite database in WAL mode; one
+ * connection per user (the readers share one, the writer has its own), so reading never waits for writing.
+ *
+ * The index is a hint that is right unless the disk is not: whoever follows an entry compares what the slot says about itself.
+ *
+ * Invariants: (1) a slot is in `block` or in `free`, never in both. (2) A slot enters `block` in the transaction that follows the sync of
+ * its bytes. (3) A slot's generation in `free` is larger than that of anything indexed there before. (4) Ids of segments are never used
+ * again while the index lives.
+ *
+ * Results: 0 done; MOTE_INDEX_NONE no such row; MOTE_EFORMAT the database is damaged; MOTE_EIO another failure. */
+#ifndef MOTE_STORE_INDEX_H
+#define MOTE_STORE_INDEX_H
+
+#include <sqlite3.h>
+
+#include "store/slot.h"
+
+enum { MOTE_INDEX_NONE = 1, MOTE_INDEX_STATEMENTS = 48 };
+
+typedef struct mote__index {
+    sqlite3 *db;                                     /* NULL: closed */
+    sqlite3_stmt *statements[MOTE_INDEX_STATEMENTS];
+    char why[200];                                   /* of the last failure */
+} mote__index;
+
+typedef struct mote__place { uint32_t segment, slot, slot_bytes, payload_bytes; uint64_t generation; int hole; } mote__place;
+typedef struct mote__entry {
+    uint8_t id[MOTE_STORE_ID], parent[MOTE_STORE_ID];
+    mote__place place;
+    int approximate;
+    uint64_t n_blocks;
+    int64_t used;
+} mote__entry;
+typedef struct mote__snap_entry {
+    uint8_t key[MOTE_STORE_ID], tokens[MOTE_STORE_ID];
+    mote__chain chain;
+    int approximate;
+    uint32_t n_tail;
+    uint64_t bytes;
+    int64_t created, used;
+} mote__snap_entry;
+
+typedef enum mote__index_mode { MOTE_INDEX_CREATE, MOTE_INDEX_WRITE, MOTE_INDEX_READ, MOTE_INDEX_IMMUTABLE } mote__index_mode;
+/* vfs: NULL or a name from store/vfs.h. CREATE makes the tables in an empty file and commits nothing to a log; MOTE_EVERSION: made by a
+ * newer mote. */
+int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, const char *vfs, mote_err *err);
+void mote__index_close(mote__index *x);
+int mote__index_check(mote__index *x);               /* SQLite's integrity_check, and invariant 1 */
+
+int mote__index_begin(mote__index *x);               /* of a writing transaction */
+int mote__index_commit(mote__index *x);
+void mote__index_rollback(mote__index *x);
+int mote__index_nudge(mote__index *x);               /* a change that changes nothing, but is written */
+int mote__index_begin_read(mote__index *x);          /* a stable view until commit */
+
+int mote__index_get(mote__index *x, const uint8_t *id, mote__entry *e);
+int mote__index_free_generation(mote__index *x, uint32_t segment, uint32_t slot, uint64_t *generation);
+/* Free slots of one geometry, those with room on the disk first. Returns the number in *n. */
+int mote__index_free_slots(mote__index *x, uint32_t payload_bytes, mote__place *places, size_t max, size_t *n);
+/* Free slots of all geometries that still hold room on the disk, after (segment, slot). */
+int mote__index_free_next(mote__index *x, uint32_t segment, int64_t slot, mote__place *place);
+/* A free slot becomes an entry. MOTE_INDEX_NONE: somebody was faster, with the slot or with the block. */
+int mote__index_put(mote__index *x, const mote__entry *e);
+int mote__index_insert(mote__index *x, const mote__entry *e);              /* without a free row (rebuild) */
+int mote__index_put_free(mote__index *x, const mote__place *p);
+/* An entry becomes a free slot. MOTE_INDEX_NONE: it is not there (any more) with this generation. */
+int mote__index_drop(mote__index *x, const mote__entry *e);
+int mote__index_set_hole(mote__index *x, const mote__place *p);
+int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used);
+
+int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e);        /* the skip-th of the least recently used blocks without children */
+int mote__index_expired(mote__index *x, int64_t before, mote__entry *e);   /* a block without children not used since */
+int mote__index_orphan(mote__index *x, mote__entry *e);                    /* any block whose parent is gone */
+int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e);        /* in order of id; NULL: the first */
+int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e);
+int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e);
+
+typedef struct mote__segment { uint32_t id, slot_bytes, payload_bytes, n_slots; } mote__segment;
+int mote__index_segment(mote__index *x, uint32_t id, mote__segment *s);
+int mote__index_next_segment(mote__index *x, int64_t after, mote__segment *s);
+int mote__index_add_segment(mote__index *x, const mote__segment *s);
+int mote__index_new_segment_id(mote__index *x, uint32_t *id);
+int mote__index_set_slots(mote__index *x, const mote__segment *s);
+int mote__index_drop_segment(mote__index *x, uint32_t id);                 /* with its free slots; its entries must be gone */
+
+typedef struct mote__index_sums {
+    uint64_t blocks, exact_blocks, payload_bytes, slots, free_slots, holes, slot_bytes, hole_bytes, segments, snapshots, snapshot_bytes;
+} mote__index_sums;
+int mote__index_sum(mote__index *x, mote__index_sums *sums);
+int mote__index_room(mote__index *x, uint64_t *bytes);                     /* of all slots that are not holes */
+int mote__index_segment_entries(mote__index *x, uint32_t id, uint64_t *n);
+
+int mote__index_snapshot_put(mote__index *x, const mote__snap_entry *e);
+int mote__index_snapshot_get(mote__index *x, const uint8_t *key, mote__snap_entry *e);
+int mote__index_snapshot_drop(mote__index *x, const uint8_t *key);
+int mote__index_snapshot_touch(mote__index *x, const uint8_t *key, int64_t used);
+int mote__index_snapshot_next(mote__index *x, const uint8_t *after, mote__snap_entry *e);
+/* Those on one prefix, longest first, exact before approximate, newest first: the skip-th. */
+int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_tail, int64_t skip, mote__snap_entry *e);
+int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e);
+int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e);      /* whose last block is gone */
+int mote__index_snapshot_room(mote__index *x, uint64_t *bytes);
+
+#endif

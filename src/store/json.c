@@ -1,0 +1,558 @@
+/* The public functions that tell about a store or tend it: stat, ls, verify, gc, rm. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "store/impl.h"
+
+int mote__store_json(json_t *root, char **text, mote_err *err)
+{
+    *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return *text ? 0 : mote__fail(err, MOTE_ENOMEM, "out of memory");
+}
+
+static void put(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value ? value : json_null()); }
+static void put_u(json_t *o, const char *key, uint64_t v) { put(o, key, json_integer((json_int_t)v)); }
+
+static json_t *hex_json(const uint8_t *id)
+{
+    char text[2 * MOTE_STORE_ID + 1];
+    mote__hex(text, id, MOTE_STORE_ID);
+    return json_string(text);
+}
+
+int mote__store_enter(mote__store *s, mote_err *err)
+{
+    if (s->read_only)
+        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
+    pthread_mutex_lock(&s->write_mutex);
+    s->retry_at = 0;
+    if (!mote__store_revive(s))
+        return 0;
+    pthread_mutex_unlock(&s->write_mutex);
+    return mote__fail(err, MOTE_EIO, "%s: the index cannot be opened", s->dir);
+}
+
+void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
+
+/* ---- stat ---- */
+
+/* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
+static void disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
+{
+    *blocks = *index = *snapshots = 0;
+    DIR *d = opendir(s->dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        char path[4200];
+        struct stat st;
+        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path || lstat(path, &st) || !S_ISREG(st.st_mode))
+            continue;
+        uint64_t n = (uint64_t)st.st_blocks * 512;
+        if (!strncmp(e->d_name, "seg-", 4))
+            *blocks += n;
+        else if (!strncmp(e->d_name, "snap-", 5))
+            *snapshots += n;
+        else if (!strncmp(e->d_name, "index.", 6) || !strcmp(e->d_name, "lock"))
+            *index += n;
+    }
+    if (d)
+        closedir(d);
+}
+
+int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
+{
+    mote__index_sums m;
+    uint64_t segment_bytes, index_bytes, snapshot_bytes;
+    mote__store_flush(s, NULL);
+    pthread_mutex_lock(&s->read_mutex);
+    int rc = mote__index_sum(&s->reader, &m);
+    if (rc)
+        mote__fail(err, rc, "%s: %s", s->dir, s->reader.why);
+    pthread_mutex_unlock(&s->read_mutex);
+    if (rc)
+        return rc;
+    disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
+    uint64_t tokens = m.blocks * MOTE_BLOCK_TOKENS, disk = segment_bytes + index_bytes;
+    json_t *o = json_object();
+    put_u(o, "version", MOTE_STORE_VERSION);
+    put_u(o, "blocks", m.blocks);
+    put_u(o, "exact_blocks", m.exact_blocks);
+    put_u(o, "tokens", tokens);
+    put_u(o, "payload_bytes", m.payload_bytes);
+    put_u(o, "disk_bytes", disk);
+    put(o, "bytes_per_token", tokens ? json_real((double)disk / (double)tokens) : json_null());
+    put_u(o, "segment_bytes", segment_bytes);
+    put_u(o, "index_bytes", index_bytes);
+    put_u(o, "segments", m.segments);
+    put_u(o, "slots", m.slots);
+    put_u(o, "free_slots", m.free_slots);
+    put_u(o, "snapshots", m.snapshots);
+    put_u(o, "snapshot_bytes", m.snapshot_bytes);
+    put_u(o, "snapshot_disk_bytes", snapshot_bytes);
+    put(o, "read_only", json_boolean(s->read_only));
+    mote__store_counts c;
+    mote__store_get_counts(s, &c);
+    json_t *n = json_object();
+    const struct { const char *name; uint64_t value; } rows[] = {
+        { "put_blocks", c.put_blocks }, { "written_blocks", c.written_blocks }, { "known_blocks", c.known_blocks },
+        { "dropped_blocks", c.dropped_blocks }, { "failed_blocks", c.failed_blocks }, { "put_snapshots", c.put_snapshots },
+        { "written_snapshots", c.written_snapshots }, { "known_snapshots", c.known_snapshots },
+        { "dropped_snapshots", c.dropped_snapshots }, { "failed_snapshots", c.failed_snapshots }, { "matched_blocks", c.matched_blocks },
+        { "found_snapshots", c.found_snapshots }, { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
+        { "evicted_blocks", c.evicted_blocks }, { "rebuilds", c.rebuilds },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        put_u(n, rows[i].name, rows[i].value);
+    put(o, "since_open", n);
+    return mote__store_json(o, text, err);
+}
+
+/* ---- ls ---- */
+
+static json_t *entry_json(const mote__entry *e)
+{
+    json_t *o = json_object();
+    put(o, "id", hex_json(e->id));
+    put(o, "parent", e->n_blocks > 1 ? hex_json(e->parent) : json_null());
+    put_u(o, "tokens", e->n_blocks * MOTE_BLOCK_TOKENS);
+    put(o, "provenance", json_string(e->approximate ? "approximate" : "exact"));
+    put(o, "used", json_integer(e->used));
+    put_u(o, "segment", e->place.segment);
+    put_u(o, "slot", e->place.slot);
+    put_u(o, "generation", e->place.generation);
+    put_u(o, "payload_bytes", e->place.payload_bytes);
+    return o;
+}
+
+int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
+{
+    json_t *root = json_object(), *blocks = json_array(), *snapshots = json_array();
+    mote__store_flush(s, NULL);
+    pthread_mutex_lock(&s->read_mutex);
+    mote__entry e;
+    mote__snap_entry p;
+    int rc = mote__index_begin_read(&s->reader);
+    uint64_t depth = 0;
+    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_next_by_depth(&s->reader, depth, after, &e)); after = e.id) {
+        depth = e.n_blocks;
+        json_array_append_new(blocks, entry_json(&e));
+    }
+    rc = rc < 0 ? rc : 0;
+    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(&s->reader, after, &p)); after = p.key) {
+        json_t *o = json_object();
+        put(o, "id", hex_json(p.key));
+        put(o, "on", p.chain.n_blocks ? hex_json(p.chain.id) : json_null());
+        put_u(o, "tokens", p.chain.n_blocks * MOTE_BLOCK_TOKENS + p.n_tail);
+        put(o, "provenance", json_string(p.approximate ? "approximate" : "exact"));
+        put(o, "created", json_integer(p.created));
+        put(o, "used", json_integer(p.used));
+        put_u(o, "bytes", p.bytes);
+        json_array_append_new(snapshots, o);
+    }
+    if (rc < 0)
+        mote__fail(err, rc, "%s: %s", s->dir, s->reader.why);
+    if (s->reader.db && !sqlite3_get_autocommit(s->reader.db))
+        mote__index_commit(&s->reader);
+    pthread_mutex_unlock(&s->read_mutex);
+    put(root, "blocks", blocks);
+    put(root, "snapshots", snapshots);
+    if (rc < 0) {
+        json_decref(root);
+        return rc;
+    }
+    return mote__store_json(root, text, err);
+}
+
+/* ---- verify ---- */
+
+typedef struct report {
+    json_t *damaged;
+    uint64_t n_blocks, n_snapshots, n_damaged;
+} report;
+
+static void note(report *r, const char *kind, const uint8_t *id, const char *why)
+{
+    json_t *o = json_object();
+    put(o, "kind", json_string(kind));
+    put(o, "id", id ? hex_json(id) : json_null());
+    put(o, "what", json_string(why));
+    if (r->n_damaged++ < 1000)
+        json_array_append_new(r->damaged, o);
+    else
+        json_decref(o);
+}
+
+static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *err)
+{
+    mote__entry e;
+    size_t room = 0;
+    uint8_t *image = NULL;
+    int rc = 0;
+    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_next(x, after, &e)); after = e.id) {
+        mote__slot slot;
+        const char *why = "";
+        if (room < e.place.slot_bytes) {
+            mote__free(NULL, MOTE_MEM_OTHER, image, room);
+            room = e.place.slot_bytes;
+            image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
+            if (!image) {
+                room = 0;
+                rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a slot of %u bytes", (unsigned)e.place.slot_bytes);
+                break;
+            }
+        }
+        r->n_blocks++;
+        int bad = mote__slot_load(s, &e.place, image, &slot, &why);
+        if (!bad)
+            bad = mote__slot_matches(&slot, &e, &why);
+        mote__entry now;
+        if (!bad || mote__index_get(x, e.id, &now) || now.place.generation != e.place.generation || now.place.slot != e.place.slot ||
+            now.place.segment != e.place.segment)
+            continue;                                      /* whole, or evicted while we looked */
+        note(r, "block", e.id, why);
+        if (!s->read_only)
+            mote__drop_entries(s, &e, 1);
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    return rc;
+}
+
+static int verify_snapshots(mote__store *s, mote__index *x, report *r)
+{
+    mote__snap_entry p, now;
+    int rc = 0;
+    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p)); after = p.key) {
+        uint8_t *file;
+        const uint8_t *tail, *blob;
+        size_t n;
+        mote__snapfile got;
+        const char *why = "the file is missing or cut";
+        int e = mote__snap_load(s, p.key, &file, &n);
+        int bad = e || mote__snapfile_read(&got, file, n, &tail, &blob, &why);
+        if (!bad && (memcmp(got.key, p.key, sizeof p.key) || memcmp(got.tokens, p.tokens, sizeof p.tokens) ||
+                     memcmp(got.chain.id, p.chain.id, sizeof p.chain.id) || got.n_tail != p.n_tail || got.approximate != p.approximate ||
+                     got.chain.n_blocks != p.chain.n_blocks || got.chain.n_exact != p.chain.n_exact)) {
+            bad = 1;
+            why = "it is another one";
+        }
+        if (e && e != ENODATA)
+            why = strerror(e);
+        mote__free(NULL, MOTE_MEM_OTHER, file, n);
+        r->n_snapshots++;
+        if (bad && !mote__index_snapshot_get(x, p.key, &now)) {
+            note(r, "snapshot", p.key, why);
+            if (!s->read_only)
+                mote__drop_snapshot(s, p.key);
+        }
+    }
+    return rc;
+}
+
+int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *err)
+{
+    report r = { .damaged = json_array() };
+    mote__rebuilt made = { 0 };
+    mote_err why = { 0 };
+    const char *index = "sound";
+    int rc = 0, writing = !s->read_only, usable = 1;
+    mote__store_flush(s, NULL);
+    if (rebuild && !writing) {
+        json_decref(r.damaged);
+        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
+    }
+    pthread_mutex_t *mutex = writing ? &s->write_mutex : &s->read_mutex;
+    mote__index *x = writing ? &s->writer : &s->reader;
+    pthread_mutex_lock(mutex);
+    s->retry_at = 0;
+    if (writing && mote__store_revive(s)) {
+        usable = 0;
+        rc = rebuild ? 0 : mote__fail(&why, MOTE_EIO, "%s: the index cannot be opened", s->dir);
+    }
+    /* what an opening or a step before this one repaired is damage too, once */
+    pthread_mutex_lock(&s->mutex);
+    uint64_t rebuilds = s->counts.rebuilds - s->rebuilds_told;
+    s->rebuilds_told = s->counts.rebuilds;
+    pthread_mutex_unlock(&s->mutex);
+    if (rebuilds) {
+        note(&r, "index", NULL, "it was missing or damaged and has been made anew");
+        index = "made anew";
+    }
+    int bad = rc || !usable ? 0 : mote__index_check(x);
+    if (!bad && !rc && usable)
+        bad = verify_blocks(s, x, &r, &why);
+    if (bad >= 0 && !rc && usable)
+        bad = verify_snapshots(s, x, &r);
+    if (bad == MOTE_EFORMAT) {
+        note(&r, "index", NULL, x->why);
+        index = "damaged";
+        rebuild |= writing;
+    } else if (bad < 0) {
+        rc = why.code ? bad : mote__fail(&why, bad, "%s: %s", s->dir, x->why);
+    }
+    if (!rc && rebuild) {
+        rc = mote__store_rebuild_now(s, &made, &why);
+        r.n_blocks = made.blocks;
+        r.n_snapshots = made.snapshots;
+        index = "made anew";
+        pthread_mutex_lock(&s->mutex);
+        s->rebuilds_told = s->counts.rebuilds;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    pthread_mutex_unlock(mutex);
+    if (rc) {
+        json_decref(r.damaged);
+        if (err)
+            *err = why;
+        return rc;
+    }
+    json_t *o = json_object();
+    put_u(o, "blocks", r.n_blocks);
+    put_u(o, "snapshots", r.n_snapshots);
+    put_u(o, "damaged", r.n_damaged);
+    put(o, "index", json_string(index));
+    put(o, "dropped", json_boolean(writing && r.n_damaged));
+    put_u(o, "slots_left_out", made.damaged);
+    put(o, "list", r.damaged);
+    return mote__store_json(o, text, err);
+}
+
+/* ---- gc ---- */
+
+/* Everything that fulfils a query goes, some hundreds to a transaction. */
+static int drop_all(mote__store *s, int (*query)(mote__index *x, mote__entry *e), uint64_t *n)
+{
+    int rc = 0;
+    while (!rc) {
+        rc = mote__index_begin(&s->writer);
+        mote__entry e;
+        for (size_t k = 0; k < 256 && !rc && !(rc = query(&s->writer, &e)); k++) {
+            rc = mote__index_drop(&s->writer, &e);
+            *n += !rc;
+        }
+        int end = rc;
+        if (rc >= 0)
+            rc = mote__index_commit(&s->writer);
+        if (rc < 0) {
+            mote__index_rollback(&s->writer);
+            return mote__store_index_failed(s, &s->writer, rc, "collecting");
+        }
+        rc = end;
+    }
+    return 0;
+}
+
+static int oldest_leaf(mote__index *x, mote__entry *e) { return mote__index_leaf(x, 0, e); }
+
+/* Segments that hold nothing any more. */
+static uint64_t drop_empty_segments(mote__store *s)
+{
+    mote__segment g;
+    uint64_t n = 0, entries;
+    for (int64_t after = -1; !mote__index_next_segment(&s->writer, after, &g); after = g.id) {
+        mote__place all = { .segment = g.id, .slot_bytes = g.slot_bytes };
+        mote__segfile *f = mote__segfile_get(s, g.id);
+        /* nobody may be writing into one of its slots */
+        int ours = f && !s->io->lock(s->io->ctx, f->fd, mote__slot_offset(&all), (off_t)1 << 60, MOTE_LOCK_EXCLUSIVE), gone = 0;
+        if (ours && !mote__index_begin(&s->writer)) {
+            gone = !mote__index_segment_entries(&s->writer, g.id, &entries) && entries == 0 && !mote__index_drop_segment(&s->writer, g.id) &&
+                   !mote__index_commit(&s->writer);
+            mote__index_rollback(&s->writer);
+        }
+        if (gone) {
+            char name[32], path[4200];
+            mote__segment_name(name, g.id);
+            mote__store_path(s, path, name);
+            s->io->unlink(s->io->ctx, path);
+            n++;
+        }
+        if (ours)
+            s->io->lock(s->io->ctx, f->fd, mote__slot_offset(&all), (off_t)1 << 60, MOTE_UNLOCK);
+        mote__segfile_put(s, f);
+        if (gone)
+            mote__segfile_kill(s, g.id);
+    }
+    return n;
+}
+
+/* Files that a crash left beside their names. */
+static int remove_strays(mote__store *s)
+{
+    DIR *d = opendir(s->dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        char path[4200];
+        struct stat st;
+        const char *end = strstr(e->d_name, ".mote.");
+        if (strncmp(e->d_name, "snap-", 5) || !end || snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path)
+            continue;
+        if (!lstat(path, &st) && S_ISREG(st.st_mode) && st.st_mtime < mote__store_now(s) - 600)
+            n += !s->io->unlink(s->io->ctx, path);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
+{
+    uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments, room, punched;
+    mote__store_flush(s, NULL);
+    int rc = mote__store_enter(s, err);
+    if (rc)
+        return rc;
+    mote__store_expire(s, SIZE_MAX, &expired, &snapshots);
+    rc = drop_all(s, mote__index_orphan, &orphans);
+    /* over budget: what is free goes first (its room is given back below), then the least recently used */
+    mote__index_sums m;
+    while (!rc && !(rc = mote__index_sum(&s->writer, &m))) {
+        mote__entry e;
+        uint64_t in_use = m.slot_bytes - m.hole_bytes, avg = m.blocks ? m.payload_bytes / m.blocks + MOTE_SLOT_HEAD : 0;
+        uint64_t idle = (m.free_slots - m.holes) * avg;
+        if (!m.blocks || in_use <= s->budget + idle || (rc = oldest_leaf(&s->writer, &e)) != 0)
+            break;
+        rc = mote__drop_entries(s, &e, 1);
+        over += !rc;
+    }
+    rc = rc == MOTE_INDEX_NONE ? 0 : rc;
+    mote__snap_entry p;
+    while (!rc && !mote__index_snapshot_orphan(&s->writer, &p)) {
+        mote__drop_snapshot(s, p.key);
+        snapshots++;
+        if (!mote__index_snapshot_get(&s->writer, p.key, &p))
+            break;
+    }
+    if (!rc)
+        mote__snap_make_room(s, 0, &snapshots);
+    punched = rc ? 0 : mote__punch_free(s);
+    segments = rc ? 0 : drop_empty_segments(s);
+    if (!rc)
+        rc = mote__index_room(&s->writer, &room);
+    int strays = remove_strays(s);
+    if (!rc && s->writer.db) {
+        sqlite3_exec(s->writer.db, "PRAGMA incremental_vacuum", NULL, NULL, NULL);
+        sqlite3_wal_checkpoint_v2(s->writer.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    }
+    if (rc)
+        mote__fail(err, rc < 0 ? rc : MOTE_EIO, "%s: %s", s->dir, s->writer.why);
+    mote__store_leave(s);
+    if (rc)
+        return rc < 0 ? rc : MOTE_EIO;
+    json_t *o = json_object();
+    put_u(o, "expired_blocks", expired);
+    put_u(o, "unreachable_blocks", orphans);
+    put_u(o, "evicted_blocks", over);
+    put_u(o, "removed_snapshots", snapshots);
+    put_u(o, "removed_segments", segments);
+    put_u(o, "removed_files", (uint64_t)strays);
+    put_u(o, "freed_bytes", punched);
+    put_u(o, "slot_bytes", room);
+    return mote__store_json(o, text, err);
+}
+
+/* ---- rm ---- */
+
+/* A beginning of an identity as a range: the first id that has it, and how many digits to compare. */
+static int starts_with(const uint8_t *id, const char *digits)
+{
+    char hex[2 * MOTE_STORE_ID + 1];
+    mote__hex(hex, id, MOTE_STORE_ID);
+    return !strncmp(hex, digits, strlen(digits));
+}
+
+static void lower_bound(uint8_t *id, const char *digits)
+{
+    memset(id, 0, MOTE_STORE_ID);
+    for (size_t i = 0; digits[i]; i++) {
+        unsigned v = (unsigned)(digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10);
+        id[i / 2] |= (uint8_t)(i % 2 ? v : v << 4);
+    }
+    /* queries ask for what comes after */
+    for (size_t i = MOTE_STORE_ID; i-- > 0 && id[i]-- == 0;)
+        ;
+}
+
+/* The block and all that stands on it, deepest first. */
+static int remove_chain(mote__store *s, const mote__entry *top, uint64_t *n)
+{
+    for (;;) {
+        mote__entry e = *top, child;
+        int rc = 0;
+        while (!(rc = mote__index_child(&s->writer, e.id, &child)))
+            e = child;
+        if (rc < 0)
+            return mote__store_index_failed(s, &s->writer, rc, "removing");
+        rc = mote__drop_entries(s, &e, 1);
+        if (rc)
+            return rc;
+        ++*n;
+        if (!memcmp(e.id, top->id, sizeof e.id))
+            return 0;
+    }
+}
+
+static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, uint64_t *n_snapshots, mote_err *err)
+{
+    size_t n = strlen(digits);
+    uint8_t from[MOTE_STORE_ID];
+    mote__entry e = { 0 }, e2;
+    mote__snap_entry p = { 0 }, p2;
+    if (n < 6 || n > 2 * MOTE_STORE_ID || strspn(digits, "0123456789abcdef") != n)
+        return mote__fail(err, MOTE_EINVAL, "'%.60s' is no identity: 6 to 32 hexadecimal digits in lower case", digits);
+    lower_bound(from, digits);
+    int block = !mote__index_next(&s->writer, from, &e) && starts_with(e.id, digits);
+    int snap = !mote__index_snapshot_next(&s->writer, from, &p) && starts_with(p.key, digits);
+    if (!block && !snap)
+        return mote__fail(err, MOTE_EINVAL, "%s: nothing is called %s", s->dir, digits);
+    if ((block && snap) || (block && !mote__index_next(&s->writer, e.id, &e2) && starts_with(e2.id, digits)) ||
+        (snap && !mote__index_snapshot_next(&s->writer, p.key, &p2) && starts_with(p2.key, digits)))
+        return mote__fail(err, MOTE_EINVAL, "%s: %s is the beginning of several identities", s->dir, digits);
+    if (snap) {
+        mote__drop_snapshot(s, p.key);
+        ++*n_snapshots;
+        return 0;
+    }
+    return remove_chain(s, &e, n_blocks) ? mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why) : 0;
+}
+
+int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
+{
+    uint64_t blocks = 0, snapshots = 0;
+    mote__store_flush(s, NULL);
+    int rc = mote__store_enter(s, err);
+    if (rc)
+        return rc;
+    mote__snap_entry p;
+    if (!ids) {
+        rc = drop_all(s, oldest_leaf, &blocks);
+        while (!rc && !mote__index_snapshot_next(&s->writer, NULL, &p)) {
+            mote__drop_snapshot(s, p.key);
+            snapshots++;
+            if (!mote__index_snapshot_get(&s->writer, p.key, &p))
+                break;
+        }
+        if (rc)
+            mote__fail(err, rc, "%s: %s", s->dir, s->writer.why);
+    }
+    for (size_t i = 0; ids && i < n_ids && !rc; i++)
+        rc = remove_one(s, ids[i], &blocks, &snapshots, err);
+    /* snapshots that stood on what is gone; and the bytes themselves go, so that no rebuild brings them back */
+    while (blocks && !mote__index_snapshot_orphan(&s->writer, &p)) {
+        mote__drop_snapshot(s, p.key);
+        snapshots++;
+        if (!mote__index_snapshot_get(&s->writer, p.key, &p))
+            break;
+    }
+    mote__punch_free(s);
+    if (!ids)
+        drop_empty_segments(s);
+    mote__store_leave(s);
+    if (rc)
+        return rc;
+    json_t *o = json_object();
+    put_u(o, "removed_blocks", blocks);
+    put_u(o, "removed_snapshots", snapshots);
+    return mote__store_json(o, text, err);
+}

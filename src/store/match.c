@@ -1,0 +1,250 @@
+/* Finding a stored prefix: look its blocks up, read several at a time straight into cache blocks, check each in turn.
+ *
+ * A read is in one of three states: idle, flying (its buffers belong to the kernel), landed (result is set). Nothing is released while
+ * it flies. Blocks are judged in the order of the chain, so that each stands on one that was verified in this walk. */
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <string.h>
+
+#include "store/impl.h"
+
+enum { IDLE, FLYING, LANDED };
+typedef struct load {
+    mote__entry entry;
+    mote__segfile *file;
+    mote__kv_block *block;
+    int state, error;                      /* errno, ENODATA: too short */
+    struct iovec iov[3];
+    uint8_t head[MOTE_SLOT_HEAD], pad[MOTE_SLOT_ALIGN];
+} load;
+
+typedef struct walk {
+    mote__store *s;
+    struct io_uring ring;
+    int uring;                             /* 1: the ring works; 2: it is open, but takes nothing any more */
+    size_t n_flying, n_loads;
+    load *loads;
+} walk;
+
+/* Where the kernel or a sandbox refuses a ring, reads are plain ones, with a word to the kernel about what comes next. */
+static void open_ring(walk *w, size_t n_reads)
+{
+    mote__store *s = w->s;
+    w->uring = n_reads > 1 && s->io->direct_reads && !s->tuning.no_uring && !io_uring_queue_init((unsigned)w->n_loads, &w->ring, 0);
+}
+
+static void read_now(walk *w, load *l)
+{
+    l->error = mote__read_full(w->s, l->file->fd, l->iov, 3, mote__slot_offset(&l->entry.place));
+    l->state = LANDED;
+}
+
+static void start(walk *w, load *l)
+{
+    l->error = 0;
+    if (!l->file) {
+        l->state = LANDED;
+        l->error = errno == ENOENT ? ENODATA : errno;
+        return;
+    }
+    struct io_uring_sqe *sqe = w->uring == 1 ? io_uring_get_sqe(&w->ring) : NULL;
+    if (sqe) {
+        io_uring_prep_readv(sqe, l->file->fd, l->iov, 3, (uint64_t)mote__slot_offset(&l->entry.place));
+        io_uring_sqe_set_data(sqe, l);
+        l->state = FLYING;
+        w->n_flying++;
+        int rc = io_uring_submit(&w->ring);
+        while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY)
+            rc = io_uring_submit(&w->ring);
+        if (rc >= 0)
+            return;
+        w->n_flying--;                     /* it was never taken: the ring is of no use */
+        w->uring = 2;
+    } else if (w->s->io->direct_reads) {
+        posix_fadvise(l->file->fd, mote__slot_offset(&l->entry.place), l->entry.place.slot_bytes, POSIX_FADV_WILLNEED);
+    }
+    l->state = IDLE;                       /* read when its turn comes */
+}
+
+static void land(walk *w, load *l)
+{
+    while (l->state == FLYING) {
+        struct io_uring_cqe *cqe;
+        int rc = io_uring_wait_cqe(&w->ring, &cqe);
+        if (rc)
+            continue;                      /* EINTR and the like: the kernel still holds our memory, so wait on */
+        load *done = io_uring_cqe_get_data(cqe);
+        int result = cqe->res;
+        io_uring_cqe_seen(&w->ring, cqe);
+        w->n_flying--;
+        if (result == (int)done->entry.place.slot_bytes)
+            done->state = LANDED;
+        else
+            done->state = IDLE;            /* short, or refused: again by hand, which also tells why */
+    }
+    if (l->state == IDLE)
+        read_now(w, l);
+}
+
+/* ---- the plan: which blocks the index promises ---- */
+
+/* Entries of the chain along ids, from chain->n_blocks on; *n of them. */
+static void plan(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max, mote__chain chain,
+                 mote__entry *entries, mote__chain *chains, size_t *n)
+{
+    *n = 0;
+    pthread_mutex_lock(&s->read_mutex);
+    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE : mote__index_begin_read(&s->reader);
+    if (rc)
+        max = 0;
+    while (chain.n_blocks < max) {
+        int follow = want->follow != NULL, exact = follow ? chain.n_blocks < want->follow->n_exact : mote__chain_exact(&chain);
+        const int32_t *block_ids = ids + chain.n_blocks * MOTE_BLOCK_TOKENS;
+        mote__chain next = mote__chain_next(c, &chain, block_ids, exact);
+        rc = mote__index_get(&s->reader, next.id, &entries[*n]);
+        if (rc == MOTE_INDEX_NONE && exact && !want->exact_only && !follow) {
+            next = mote__chain_next(c, &chain, block_ids, 0);
+            rc = mote__index_get(&s->reader, next.id, &entries[*n]);
+        }
+        if (rc || (want->exact_only && !mote__chain_exact(&next)) || entries[*n].place.payload_bytes != c->block_bytes)
+            break;
+        chains[(*n)++] = chain = next;
+    }
+    if (rc < 0)
+        mote__store_index_failed(s, &s->reader, rc, "looking for blocks");
+    if (s->reader.db && !sqlite3_get_autocommit(s->reader.db))
+        mote__index_commit(&s->reader);
+    pthread_mutex_unlock(&s->read_mutex);
+}
+
+/* ---- one block ---- */
+
+static int judge(mote__store *s, const mote__store_context *c, load *l, const mote__chain *chain, const uint8_t *parent, const int32_t *ids,
+                 const char **why)
+{
+    mote__slot slot;
+    uint8_t bytes[MOTE_SLOT_IDS];
+    if (l->error) {
+        *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
+        return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
+    }
+    int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad, l->entry.place.slot_bytes, why);
+    if (!rc)
+        rc = mote__slot_matches(&slot, &l->entry, why);
+    if (rc)
+        return rc;
+    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
+    *why = memcmp(slot.id, chain->id, MOTE_STORE_ID)             ? "another block's identity"
+           : memcmp(slot.parent, parent, MOTE_STORE_ID)          ? "another parent"
+           : memcmp(slot.context, c->hash, MOTE_STORE_DIGEST)    ? "another context"
+           : memcmp(l->head + MOTE_SLOT_HEADER, bytes, sizeof bytes) ? "other tokens"
+                                                                 : NULL;
+    return *why ? MOTE_EFORMAT : 0;
+}
+
+/* The index still says the same: nobody took the slot while it was read. */
+static int still_there(mote__store *s, const mote__entry *e)
+{
+    mote__entry now;
+    pthread_mutex_lock(&s->read_mutex);
+    int rc = mote__index_get(&s->reader, e->id, &now);
+    if (rc < 0)
+        mote__store_index_failed(s, &s->reader, rc, "looking at a block again");
+    pthread_mutex_unlock(&s->read_mutex);
+    return !rc && now.place.segment == e->place.segment && now.place.slot == e->place.slot && now.place.generation == e->place.generation;
+}
+
+static void give_up(walk *w, mote__kv_pool *pool, load *l)
+{
+    if (l->state == FLYING)
+        land(w, l);
+    mote__segfile_put(w->s, l->file);
+    if (l->block)
+        mote__kv_block_unref(pool, l->block);
+    l->file = NULL;
+    l->block = NULL;
+    l->state = LANDED;
+}
+
+size_t mote__store_match(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t n_ids,
+                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+{
+    static const mote__store_want any;
+    want = want ? want : &any;
+    size_t max = n_ids / MOTE_BLOCK_TOKENS, n = 0, used = 0, started = 0;
+    if (want->max_blocks && want->max_blocks < max)
+        max = want->max_blocks;
+    if (want->follow && want->follow->n_blocks < max)
+        max = want->follow->n_blocks;
+    if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes || (want->exact_only && !mote__chain_exact(chain)))
+        return 0;
+    size_t room = max - chain->n_blocks, first = chain->n_blocks;
+    walk w = { .s = s, .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
+    mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
+    mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
+    w.loads = mote__alloc(NULL, MOTE_MEM_OTHER, w.n_loads * sizeof *w.loads);
+    if (entries && chains && w.loads) {
+        plan(s, c, want, ids, max, *chain, entries, chains, &n);
+        open_ring(&w, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (; started < n && started < i + w.n_loads; started++) {
+            load *l = &w.loads[started % w.n_loads];
+            const mote__place *p = &entries[started].place;
+            l->entry = entries[started];
+            l->block = mote__kv_block_new(pool);
+            if (!l->block)
+                break;
+            l->file = mote__segfile_get(s, p->segment);
+            l->iov[0] = (struct iovec){ l->head, sizeof l->head };
+            l->iov[1] = (struct iovec){ l->block->data, p->payload_bytes };
+            l->iov[2] = (struct iovec){ l->pad, p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD };
+            start(&w, l);
+        }
+        if (started <= i)
+            break;                          /* no memory for more blocks */
+        load *l = &w.loads[i % w.n_loads];
+        const char *why = "";
+        if (l->state != LANDED)
+            land(&w, l);
+        int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id, ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
+        int there = still_there(s, &l->entry);
+        if (bad || !there) {
+            if (bad && there) {
+                char hex[2 * MOTE_STORE_ID + 1];
+                mote__hex(hex, l->entry.id, MOTE_STORE_ID);
+                mote__store_log(s, "block %s (segment %08x, slot %u) %s (%s)%s", hex, (unsigned)l->entry.place.segment,
+                                (unsigned)l->entry.place.slot, bad == MOTE_EFORMAT ? "is damaged" : "cannot be read", why,
+                                bad == MOTE_EFORMAT ? " and is dropped" : "");
+            }
+            if (bad == MOTE_EFORMAT && there) {
+                pthread_mutex_lock(&s->mutex);
+                s->counts.damaged_blocks++;
+                pthread_mutex_unlock(&s->mutex);
+                mote__queue_drop(s, &l->entry);
+            }
+            break;
+        }
+        blocks[first + i] = l->block;
+        l->block = NULL;
+        give_up(&w, pool, l);
+        used++;
+    }
+    for (size_t i = used; i < started; i++)
+        give_up(&w, pool, &w.loads[i % w.n_loads]);
+    if (w.uring)
+        io_uring_queue_exit(&w.ring);
+    if (used) {
+        pthread_mutex_lock(&s->mutex);
+        s->counts.matched_blocks += used;
+        for (size_t i = 0; i < used && s->n_touched < MOTE_STORE_TOUCHED; i++)
+            memcpy(s->touched[s->n_touched++], chains[i].id, MOTE_STORE_ID);
+        pthread_mutex_unlock(&s->mutex);
+        *chain = chains[used - 1];
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, w.loads, w.n_loads * sizeof *w.loads);
+    mote__free(NULL, MOTE_MEM_OTHER, chains, mote__mul(room, sizeof *chains));
+    mote__free(NULL, MOTE_MEM_OTHER, entries, mote__mul(room, sizeof *entries));
+    return used;
+}

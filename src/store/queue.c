@@ -1,0 +1,302 @@
+/* Writing behind: the queue of puts, and the thread that empties it. */
+#include <string.h>
+#include <time.h>
+
+#include "store/impl.h"
+
+enum { TICK_S = 5, EXPIRE_TICKS = 12 };
+
+void mote__item_free(mote__item *it)
+{
+    if (!it)
+        return;
+    if (it->pool)
+        mote__kv_block_unref(it->pool, it->block);
+    if (it->owns_file)
+        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
+    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+}
+
+int mote__queue_push(mote__store *s, mote__item *it, int even_if_full)
+{
+    int taken = 0;
+    if (it && s->running) {
+        pthread_mutex_lock(&s->mutex);
+        taken = !s->stop && (even_if_full || s->n_waiting < s->tuning.queue_items);
+        if (taken) {
+            *(s->last ? &s->last->next : &s->first) = it;
+            s->last = it;
+            s->n_waiting++;
+            s->n_put++;
+            pthread_cond_signal(&s->wake);
+        }
+        pthread_mutex_unlock(&s->mutex);
+    }
+    if (!taken)
+        mote__item_free(it);
+    return !taken;
+}
+
+void mote__queue_drop(mote__store *s, const mote__entry *e)
+{
+    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    if (!it)
+        return;
+    it->kind = MOTE_ITEM_DROP;
+    it->entry = *e;
+    mote__queue_push(s, it, 1);
+}
+
+void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key)
+{
+    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    if (!it)
+        return;
+    it->kind = MOTE_ITEM_DROP_SNAPSHOT;
+    memcpy(it->snap.key, key, MOTE_STORE_ID);
+    mote__queue_push(s, it, 1);
+}
+
+static mote__store_put_result dropped(mote__store *s, int snapshot)
+{
+    pthread_mutex_lock(&s->mutex);
+    ++*(snapshot ? &s->counts.put_snapshots : &s->counts.put_blocks);
+    ++*(snapshot ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks);
+    pthread_mutex_unlock(&s->mutex);
+    return MOTE_PUT_DROPPED;
+}
+
+static void count_put(mote__store *s, uint64_t *counter)
+{
+    pthread_mutex_lock(&s->mutex);
+    ++*counter;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+mote__store_put_result mote__store_put(mote__store *s, const mote__store_context *c, mote__chain *chain, const int32_t *ids, int exact,
+                                       mote__kv_pool *pool, mote__kv_block *block)
+{
+    mote__chain next = mote__chain_next(c, chain, ids, exact);
+    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    uint8_t bytes[MOTE_SLOT_IDS];
+    mote__chain parent = *chain;
+    *chain = next;
+    if (!it)
+        return dropped(s, 0);
+    it->slot = (mote__slot){ .slot_bytes = (uint32_t)mote__slot_bytes(c->block_bytes), .payload_bytes = (uint32_t)c->block_bytes,
+                             .approximate = !mote__chain_exact(&next), .created = (uint64_t)mote__store_now(s), .n_blocks = next.n_blocks };
+    memcpy(it->slot.id, next.id, MOTE_STORE_ID);
+    memcpy(it->slot.parent, parent.id, MOTE_STORE_ID);
+    memcpy(it->slot.context, c->hash, MOTE_STORE_DIGEST);
+    memcpy(it->slot.label, c->label, MOTE_STORE_LABEL);
+    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
+    mote__slot_write(it->head, &it->slot, bytes);
+    it->pool = pool;
+    it->block = mote__kv_block_ref(block);
+    it->payload = block->data;
+    if (mote__queue_push(s, it, 0))
+        return dropped(s, 0);
+    count_put(s, &s->counts.put_blocks);
+    return MOTE_PUT_QUEUED;
+}
+
+mote__store_put_result mote__store_put_snapshot(mote__store *s, const mote__store_context *c, const mote__chain *chain, const int32_t *ids,
+                                                size_t n_tokens, int exact, const void *blob, size_t blob_bytes)
+{
+    size_t n_blocks = n_tokens / MOTE_BLOCK_TOKENS, n_tail = n_tokens % MOTE_BLOCK_TOKENS;
+    mote__item *it = s->running && n_blocks == chain->n_blocks && blob_bytes <= MOTE_STORE_MAX_SNAPSHOT ?
+                     mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    if (!it)
+        return dropped(s, 1);
+    it->kind = MOTE_ITEM_SNAPSHOT;
+    it->snap = (mote__snapfile){ .chain = *chain, .approximate = !exact || !mote__chain_exact(chain), .n_tail = (uint32_t)n_tail,
+                                 .blob_bytes = blob_bytes, .created = (uint64_t)mote__store_now(s) };
+    memcpy(it->snap.context, c->hash, MOTE_STORE_DIGEST);
+    memcpy(it->snap.label, c->label, MOTE_STORE_LABEL);
+    mote__chain tokens = { 0 };
+    for (size_t i = 0; i < n_blocks; i++)
+        tokens = mote__chain_next(c, &tokens, ids + i * MOTE_BLOCK_TOKENS, 1);
+    memcpy(it->snap.tokens, tokens.id, MOTE_STORE_ID);
+    uint8_t tail[MOTE_SLOT_IDS];
+    mote__put_ids(tail, ids + n_blocks * MOTE_BLOCK_TOKENS, n_tail);
+    mote__snapfile_key(&it->snap, tail);
+    it->file_bytes = mote__snapfile_bytes(&it->snap);
+    it->file = mote__alloc(NULL, MOTE_MEM_OTHER, it->file_bytes);
+    it->owns_file = 1;
+    if (!it->file) {
+        mote__item_free(it);
+        return dropped(s, 1);
+    }
+    mote__snapfile_write(it->file, &it->snap, tail, blob);
+    if (mote__queue_push(s, it, 0))
+        return dropped(s, 1);
+    count_put(s, &s->counts.put_snapshots);
+    return MOTE_PUT_QUEUED;
+}
+
+/* ---- the thread ---- */
+
+/* Blocks and snapshots whose time is up, at most `max` of each. write_mutex is held and the index sound. */
+void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots)
+{
+    int64_t now = mote__store_now(s);
+    mote__entry e;
+    mote__snap_entry p;
+    *n_blocks = *n_snapshots = 0;
+    int rc = 0;
+    while (s->ttl >= 0 && *n_blocks < max && !rc) {
+        size_t n = 0;
+        rc = mote__index_begin(&s->writer);
+        while (!rc && n < 256 && !(rc = mote__index_expired(&s->writer, now - s->ttl, &e))) {
+            rc = mote__index_drop(&s->writer, &e);
+            n += !rc;
+        }
+        int end = rc;
+        if (rc >= 0)
+            rc = mote__index_commit(&s->writer);
+        if (rc < 0) {
+            mote__index_rollback(&s->writer);
+            mote__store_index_failed(s, &s->writer, rc, "removing what has expired");
+            return;
+        }
+        *n_blocks += n;
+        rc = end;
+    }
+    while (s->snap_ttl >= 0 && *n_snapshots < max && !mote__index_snapshot_oldest(&s->writer, 0, &p) && p.used < now - s->snap_ttl) {
+        mote__drop_snapshot(s, p.key);
+        ++*n_snapshots;
+        if (!mote__index_snapshot_get(&s->writer, p.key, &p))
+            break;                                     /* it would not go */
+    }
+}
+
+static void work(mote__store *s, mote__item **items, size_t n)
+{
+    pthread_mutex_lock(&s->write_mutex);
+    if (mote__store_revive(s)) {
+        for (size_t i = 0; i < n; i++)
+            items[i]->end = MOTE_ITEM_FAILED;
+    } else if (items[0]->kind == MOTE_ITEM_BLOCK) {
+        mote__write_blocks(s, items, n);
+    } else if (items[0]->kind == MOTE_ITEM_SNAPSHOT) {
+        mote__write_snapshot(s, items[0]);
+    } else if (items[0]->kind == MOTE_ITEM_DROP) {
+        mote__drop_entries(s, &items[0]->entry, 1);
+    } else {
+        mote__drop_snapshot(s, items[0]->snap.key);
+    }
+    pthread_mutex_unlock(&s->write_mutex);
+}
+
+static void count_end(mote__store *s, const mote__item *it)
+{
+    int snap = it->kind == MOTE_ITEM_SNAPSHOT;
+    mote__store_counts *c = &s->counts;
+    if (it->kind != MOTE_ITEM_BLOCK && !snap)
+        return;
+    ++*(it->end == MOTE_ITEM_WRITTEN   ? snap ? &c->written_snapshots : &c->written_blocks
+        : it->end == MOTE_ITEM_KNOWN   ? snap ? &c->known_snapshots : &c->known_blocks
+        : it->end == MOTE_ITEM_DROPPED ? snap ? &c->dropped_snapshots : &c->dropped_blocks
+                                       : snap ? &c->failed_snapshots : &c->failed_blocks);
+}
+
+static void tick(mote__store *s, unsigned n_ticks)
+{
+    uint64_t blocks, snapshots;
+    pthread_mutex_lock(&s->write_mutex);
+    if (!mote__store_revive(s)) {
+        mote__write_touched(s);
+        if (n_ticks % EXPIRE_TICKS == 0) {
+            mote__store_expire(s, 1024, &blocks, &snapshots);
+            mote__segfiles_sweep(s, 0);
+        }
+    }
+    pthread_mutex_unlock(&s->write_mutex);
+}
+
+static void *writer(void *arg)
+{
+    mote__store *s = arg;
+    mote__item *items[MOTE_STORE_BATCH];
+    struct timespec next;
+    unsigned n_ticks = 0;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    pthread_mutex_lock(&s->mutex);
+    for (;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        int due = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec);
+        if (due) {
+            next.tv_sec = now.tv_sec + TICK_S;
+            pthread_mutex_unlock(&s->mutex);
+            tick(s, n_ticks++);
+            pthread_mutex_lock(&s->mutex);
+        }
+        if (!s->first) {
+            if (s->stop)
+                break;
+            pthread_cond_timedwait(&s->wake, &s->mutex, &next);
+            continue;
+        }
+        size_t n = 0;
+        mote__item *head = s->first;
+        while (s->first && n < MOTE_STORE_BATCH && s->first->kind == head->kind &&
+               (n == 0 || (head->kind == MOTE_ITEM_BLOCK && s->first->slot.payload_bytes == head->slot.payload_bytes))) {
+            items[n++] = s->first;
+            s->first = s->first->next;
+        }
+        if (!s->first)
+            s->last = NULL;
+        pthread_mutex_unlock(&s->mutex);
+        work(s, items, n);
+        pthread_mutex_lock(&s->mutex);
+        for (size_t i = 0; i < n; i++)
+            count_end(s, items[i]);
+        pthread_mutex_unlock(&s->mutex);
+        for (size_t i = 0; i < n; i++)
+            mote__item_free(items[i]);                 /* before anybody hears that it is done: the pool may go then */
+        pthread_mutex_lock(&s->mutex);
+        s->n_waiting -= n;
+        s->n_done += n;
+        pthread_cond_broadcast(&s->done);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    tick(s, 1);
+    return NULL;
+}
+
+int mote__queue_start(mote__store *s)
+{
+    s->running = !pthread_create(&s->thread, NULL, writer, s);
+    return !s->running;
+}
+
+void mote__queue_stop(mote__store *s)
+{
+    if (!s->running)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    s->stop = 1;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+    pthread_join(s->thread, NULL);
+    s->running = 0;
+}
+
+void mote__store_flush(mote__store *s, mote__store_counts *counts)
+{
+    pthread_mutex_lock(&s->mutex);
+    uint64_t until = s->n_put;
+    while (s->n_done < until)
+        pthread_cond_wait(&s->done, &s->mutex);
+    if (counts)
+        *counts = s->counts;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void mote__store_get_counts(mote__store *s, mote__store_counts *counts)
+{
+    pthread_mutex_lock(&s->mutex);
+    *counts = s->counts;
+    pthread_mutex_unlock(&s->mutex);
+}

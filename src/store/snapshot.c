@@ -1,0 +1,229 @@
+/* Snapshots: a file each, written beside its name, synced and renamed before the index hears of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "store/impl.h"
+
+static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
+
+void mote__snap_name(char name[64], const uint8_t *key)
+{
+    char hex[2 * MOTE_STORE_ID + 1];
+    mote__hex(hex, key, MOTE_STORE_ID);
+    snprintf(name, 64, "snap-%s.mote", hex);
+}
+
+int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n)
+{
+    char name[64], path[4200];
+    struct stat st;
+    *file = NULL;
+    *n = 0;
+    mote__snap_name(name, key);
+    mote__store_path(s, path, name);
+    int fd = s->io->open(s->io->ctx, path, O_RDONLY, 0);
+    if (fd < 0)
+        return errno == ENOENT ? ENODATA : errno;
+    int e = fstat(fd, &st) ? errno : 0;
+    if (!e && (st.st_size < MOTE_SNAPSHOT_HEADER || st.st_size > (off_t)MOTE_STORE_MAX_SNAPSHOT + 8192))
+        e = ENODATA;
+    if (!e && !(*file = mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)st.st_size)))
+        e = ENOMEM;
+    if (!e)
+        e = mote__read_full(s, fd, &(struct iovec){ *file, (size_t)st.st_size }, 1, 0);
+    s->io->close(s->io->ctx, fd);
+    if (e && *file) {
+        mote__free(NULL, MOTE_MEM_OTHER, *file, (size_t)st.st_size);
+        *file = NULL;
+    } else if (!e) {
+        *n = (size_t)st.st_size;
+    }
+    return e;
+}
+
+void mote__drop_snapshot(mote__store *s, const uint8_t *key)
+{
+    char name[64], path[4200];
+    int rc = mote__index_snapshot_drop(&s->writer, key);
+    if (rc) {
+        failed(s, rc, "dropping a snapshot");
+        return;
+    }
+    mote__snap_name(name, key);
+    mote__store_path(s, path, name);
+    s->io->unlink(s->io->ctx, path);
+}
+
+/* The least recently used go until `bytes` more fit. 1: they do. */
+int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped)
+{
+    for (;;) {
+        uint64_t room = 0;
+        mote__snap_entry e;
+        int rc = mote__index_snapshot_room(&s->writer, &room);
+        if (!rc && (bytes > s->snap_budget || room <= s->snap_budget - bytes))
+            return bytes <= s->snap_budget;
+        if (!rc)
+            rc = mote__index_snapshot_oldest(&s->writer, 0, &e);
+        if (rc) {
+            if (rc < 0)
+                failed(s, rc, "making room for a snapshot");
+            return 0;
+        }
+        mote__drop_snapshot(s, e.key);
+        if (n_dropped)
+            ++*n_dropped;
+        if (atomic_load(&s->damaged) || !mote__index_snapshot_get(&s->writer, e.key, &e))
+            return 0;
+    }
+}
+
+void mote__write_snapshot(mote__store *s, mote__item *it)
+{
+    char name[64], path[4200], beside[4300];
+    mote__snap_entry e = { .chain = it->snap.chain, .approximate = it->snap.approximate, .n_tail = it->snap.n_tail, .bytes = it->file_bytes,
+                           .created = (int64_t)(it->snap.created & INT64_MAX), .used = mote__store_now(s) }, old;
+    memcpy(e.key, it->snap.key, sizeof e.key);
+    memcpy(e.tokens, it->snap.tokens, sizeof e.tokens);
+    int rc = mote__index_snapshot_get(&s->writer, e.key, &old);
+    it->end = rc < 0 ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
+    if (rc < 0)
+        failed(s, rc, "looking up a snapshot");
+    if (rc <= 0) {
+        if (rc == 0)
+            mote__index_snapshot_touch(&s->writer, e.key, e.used);
+        return;
+    }
+    if (!mote__snap_make_room(s, it->file_bytes, NULL)) {
+        it->end = MOTE_ITEM_DROPPED;
+        return;
+    }
+    mote__snap_name(name, e.key);
+    mote__store_path(s, path, name);
+    /* two processes may write the same one: each beside, under a name of its own */
+    snprintf(beside, sizeof beside, "%s.%llx", path, (unsigned long long)(uintptr_t)it ^ (unsigned long long)e.used << 20);
+    int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int err = fd < 0 ? errno : mote__write_full(s, fd, &(struct iovec){ it->file, it->file_bytes }, 1, 0);
+    if (!err && s->io->sync(s->io->ctx, fd))
+        err = errno;
+    if (fd >= 0)
+        s->io->close(s->io->ctx, fd);
+    if (!err && (s->io->rename(s->io->ctx, beside, path) || s->io->sync_dir(s->io->ctx, s->dir)))
+        err = errno;
+    if (err) {
+        it->end = MOTE_ITEM_FAILED;
+        mote__store_log(s, "a snapshot cannot be written: %s", strerror(err));
+        if (fd >= 0)
+            s->io->unlink(s->io->ctx, beside);
+        return;
+    }
+    rc = mote__index_snapshot_put(&s->writer, &e);
+    it->end = rc ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
+    if (rc)
+        failed(s, rc, "indexing a snapshot");
+}
+
+/* ---- finding ---- */
+
+/* One candidate: 1 = loaded and whole, 0 = not this one. */
+static int take(mote__store *s, const mote__store_context *c, const mote__snap_entry *e, const uint8_t *tail, mote__snapshot *out)
+{
+    mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail }, got;
+    const uint8_t *file_tail, *blob;
+    const char *why = "";
+    uint8_t *file;
+    size_t n;
+    memcpy(want.context, c->hash, sizeof want.context);
+    memcpy(want.tokens, e->tokens, sizeof want.tokens);
+    mote__snapfile_key(&want, tail);
+    if (memcmp(want.key, e->key, sizeof want.key))
+        return 0;                                      /* another tail */
+    int err = mote__snap_load(s, e->key, &file, &n);
+    if (err && err != ENODATA) {
+        mote__store_log(s, "a snapshot cannot be read: %s", strerror(err));
+        return 0;
+    }
+    int bad = err || mote__snapfile_read(&got, file, n, &file_tail, &blob, &why);
+    if (!bad && (memcmp(got.key, want.key, sizeof got.key) || memcmp(got.context, c->hash, sizeof got.context) ||
+                 memcmp(got.tokens, e->tokens, sizeof got.tokens) || memcmp(got.chain.id, e->chain.id, sizeof got.chain.id) ||
+                 got.chain.n_blocks != e->chain.n_blocks || got.chain.n_exact != e->chain.n_exact || got.approximate != e->approximate ||
+                 got.n_tail != e->n_tail || memcmp(file_tail, tail, got.n_tail * 4u))) {
+        bad = 1;
+        why = "it is another one";
+    }
+    void *copy = bad ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)got.blob_bytes);
+    if (copy) {
+        memcpy(copy, blob, (size_t)got.blob_bytes);
+        *out = (mote__snapshot){ .chain = got.chain, .n_tokens = got.chain.n_blocks * MOTE_BLOCK_TOKENS + got.n_tail,
+                                 .exact = !got.approximate, .blob = copy, .blob_bytes = (size_t)got.blob_bytes };
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    if (bad) {
+        mote__snap_entry now;
+        pthread_mutex_lock(&s->read_mutex);
+        int gone = mote__index_snapshot_get(&s->reader, e->key, &now) != 0;
+        pthread_mutex_unlock(&s->read_mutex);
+        if (!gone) {
+            mote__store_log(s, "a snapshot is damaged (%s) and is dropped", err ? "the file is missing or cut" : why);
+            pthread_mutex_lock(&s->mutex);
+            s->counts.damaged_snapshots++;
+            pthread_mutex_unlock(&s->mutex);
+            mote__queue_drop_snapshot(s, e->key);
+        }
+    }
+    return copy != NULL;
+}
+
+int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids, size_t n_ids, int exact_only,
+                              mote__snapshot *out)
+{
+    *out = (mote__snapshot){ 0 };
+    size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS;
+    uint8_t (*tokens)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(n_blocks + 1, MOTE_STORE_ID));
+    if (!tokens)
+        return 0;
+    mote__chain chain = { 0 };
+    for (size_t i = 0; i < n_blocks; i++) {
+        chain = mote__chain_next(c, &chain, ids + i * MOTE_BLOCK_TOKENS, 1);
+        memcpy(tokens[i + 1], chain.id, MOTE_STORE_ID);
+    }
+    int found = 0, broken = 0;
+    int64_t oldest = s->snap_ttl < 0 ? INT64_MIN : mote__store_now(s) - s->snap_ttl;
+    for (size_t k = n_blocks + 1; k-- > 0 && !found && !broken;) {
+        size_t tail_ids = n_ids - k * MOTE_BLOCK_TOKENS;
+        tail_ids = tail_ids < MOTE_BLOCK_TOKENS ? tail_ids : MOTE_BLOCK_TOKENS - 1;
+        uint8_t tail[MOTE_SLOT_IDS];
+        mote__put_ids(tail, ids + k * MOTE_BLOCK_TOKENS, tail_ids);
+        for (int64_t skip = 0; !found; skip++) {
+            mote__snap_entry e;
+            mote__entry under;
+            pthread_mutex_lock(&s->read_mutex);
+            int rc = atomic_load(&s->damaged) ? MOTE_INDEX_NONE : mote__index_snapshot_on(&s->reader, tokens[k], (uint32_t)tail_ids, skip, &e);
+            int stands = !rc && (e.chain.n_blocks == 0 || !mote__index_get(&s->reader, e.chain.id, &under));
+            if (rc < 0)
+                mote__store_index_failed(s, &s->reader, rc, "looking for a snapshot");
+            pthread_mutex_unlock(&s->read_mutex);
+            broken = rc < 0;
+            if (rc)
+                break;
+            if (stands && e.chain.n_blocks == k && e.used >= oldest && !(exact_only && e.approximate) && (found = take(s, c, &e, tail, out))) {
+                pthread_mutex_lock(&s->mutex);
+                s->counts.found_snapshots++;
+                if (s->n_touched < MOTE_STORE_TOUCHED)
+                    memcpy(s->touched[s->n_touched++], e.key, MOTE_STORE_ID);
+                pthread_mutex_unlock(&s->mutex);
+            }
+        }
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
+    return found;
+}
+
+void mote__snapshot_free(mote__snapshot *snapshot)
+{
+    mote__free(NULL, MOTE_MEM_OTHER, snapshot->blob, snapshot->blob_bytes);
+    *snapshot = (mote__snapshot){ 0 };
+}

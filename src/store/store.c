@@ -1,0 +1,322 @@
+/* Opening and closing a store, its log, and what to do about a damaged index. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/impl.h"
+
+int64_t mote__store_now(const mote__store *s) { return s->tuning.now ? s->tuning.now(s->tuning.now_ctx) : (int64_t)time(NULL); }
+
+void mote__store_log(mote__store *s, const char *fmt, ...)
+{
+    char text[1024], line[1200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    snprintf(line, sizeof line, "store %.150s: %s", s->dir, text);
+    uint64_t hash = 14695981039346656037u;              /* FNV-1a */
+    for (char *p = line; *p; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+        hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+    }
+    if (!s->params.log)
+        return;
+    pthread_mutex_lock(&s->log_mutex);
+    size_t room = sizeof s->said / sizeof s->said[0];
+    int64_t now = (int64_t)time(NULL);
+    int again = 0;
+    for (size_t i = 0; i < room; i++)
+        again |= s->said[i].hash == hash && now - s->said[i].at < 60;
+    if (!again) {
+        s->said[s->n_said % room].hash = hash;
+        s->said[s->n_said++ % room].at = now;
+        s->params.log(s->params.log_ctx, line);
+    }
+    pthread_mutex_unlock(&s->log_mutex);
+}
+
+int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what)
+{
+    if (rc == MOTE_EFORMAT) {
+        atomic_store(&s->damaged, 1);
+        mote__store_log(s, "the index is damaged (%s, while %s)%s", x->why, what, s->read_only ? "" : "; it will be made anew");
+    } else {
+        mote__store_log(s, "%s: the index failed: %s", what, x->why);
+    }
+    return rc;
+}
+
+void mote__store_path(const mote__store *s, char path[4200], const char *name) { snprintf(path, 4200, "%s/%s", s->dir, name); }
+
+/* ---- the lock of the directory: shared while the index is open, exclusive to replace it ---- */
+
+static int dir_lock(mote__store *s, mote__store_lock lock, int tries_of_10_ms)
+{
+    if (s->lock_fd < 0)
+        return lock == MOTE_LOCK_EXCLUSIVE ? MOTE_EIO : 0;
+    for (int i = 0;; i++) {
+        if (!s->io->lock(s->io->ctx, s->lock_fd, 0, 1, lock))
+            return 0;
+        if ((errno != EAGAIN && errno != EINTR) || i >= tries_of_10_ms)
+            return MOTE_EIO;
+        nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+    }
+}
+
+/* ---- opening the index ---- */
+
+typedef struct unknown { mote__store *s; uint32_t ids[64]; size_t n; } unknown;
+static int note_segment(void *ctx, const char *digits)
+{
+    unknown *u = ctx;
+    char name[32], path[4200];
+    struct stat st;
+    uint32_t id = (uint32_t)strtoul(digits, NULL, 16);
+    mote__segment_name(name, id);
+    mote__store_path(u->s, path, name);
+    if (!stat(path, &st) && st.st_size > MOTE_SEGMENT_HEADER && u->n < sizeof u->ids / sizeof *u->ids)
+        u->ids[u->n++] = id;
+    return 0;
+}
+
+static void close_index(mote__store *s)
+{
+    pthread_mutex_lock(&s->read_mutex);
+    mote__index_close(&s->reader);
+    pthread_mutex_unlock(&s->read_mutex);
+    mote__index_close(&s->writer);
+}
+
+/* Both connections. MOTE_EFORMAT: the index is missing, damaged, or does not know a segment that is there. */
+static int open_index(mote__store *s, mote_err *err)
+{
+    char path[4200];
+    const char *vfs = mote__vfs_name(s->vfs);
+    mote__store_path(s, path, "index.db");
+    struct stat st;
+    if (stat(path, &st))
+        return mote__fail(err, errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO, "%s: %s", path, strerror(errno));
+    unknown found = { .s = s };
+    mote__store_list(s, "seg-", 8, note_segment, &found);
+    pthread_mutex_lock(&s->read_mutex);
+    int rc = s->read_only ? mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, err) : mote__index_open(&s->writer, path, MOTE_INDEX_WRITE, vfs, err);
+    if (!rc && !s->read_only)
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, err);
+    else if (rc == MOTE_EIO && s->read_only)            /* a directory in which SQLite cannot keep its shared memory */
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, err);
+    for (size_t i = 0; i < found.n && !rc; i++) {
+        mote__segment g;
+        rc = mote__index_segment(&s->reader, found.ids[i], &g);
+        if (rc == MOTE_INDEX_NONE)
+            rc = mote__fail(err, MOTE_EFORMAT, "%s: does not know segment %08x", path, (unsigned)found.ids[i]);
+        else if (rc)
+            mote__fail(err, rc, "%s: %s", path, s->reader.why);
+    }
+    pthread_mutex_unlock(&s->read_mutex);
+    if (rc)
+        close_index(s);
+    return rc;
+}
+
+/* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a shared lock and an open index, or
+ * with neither, so that another process can do what we could not. */
+static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err *err)
+{
+    close_index(s);
+    dir_lock(s, MOTE_UNLOCK, 0);
+    int rc = 0;
+    if (!dir_lock(s, MOTE_LOCK_EXCLUSIVE, 500)) {
+        if (always || open_index(s, err)) {
+            rc = mote__store_make_index(s, r, err);
+            if (!rc)
+                rc = open_index(s, err);
+        }
+        if (dir_lock(s, MOTE_LOCK_SHARED, 500) && !rc)
+            rc = mote__fail(err, MOTE_EIO, "%s: the lock was lost", s->dir);
+    } else if (always || dir_lock(s, MOTE_LOCK_SHARED, 500) || open_index(s, err)) {
+        rc = mote__fail(err, MOTE_EIO, "%s: the index must be made anew, but another process is using the store", s->dir);
+    }
+    if (rc) {
+        close_index(s);
+        dir_lock(s, MOTE_UNLOCK, 0);
+    } else {
+        atomic_store(&s->damaged, 0);
+        mote__doubts_end(s);
+    }
+    return rc;
+}
+
+int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err)
+{
+    if (s->read_only)
+        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
+    return replace_index(s, 1, r, err);
+}
+
+int mote__store_revive(mote__store *s)
+{
+    if (s->writer.db && !atomic_load(&s->damaged))
+        return 0;
+    if (s->read_only || mote__store_now(s) < s->retry_at)
+        return MOTE_EIO;
+    mote_err err = { 0 };
+    mote__rebuilt r = { 0 };
+    int rc = replace_index(s, atomic_load(&s->damaged), &r, &err);
+    if (rc) {
+        mote__store_log(s, "goes on without: %s", err.message);
+        s->retry_at = mote__store_now(s) + 10;
+    }
+    return rc;
+}
+
+/* ---- open, close ---- */
+
+static int64_t ttl_of(double seconds)
+{
+    return seconds == 0 ? 72 * 3600 : seconds < 0 ? -1 : seconds > 9e15 ? (int64_t)9e15 : (int64_t)seconds;
+}
+
+static int any_segment(void *ctx, const char *digits)
+{
+    *(int *)ctx = 1;
+    return 1;
+}
+
+static int open_dir(mote__store *s, mote_err *err)
+{
+    struct stat st;
+    char path[4200];
+    int exists = !stat(s->dir, &st);
+    if (exists && !S_ISDIR(st.st_mode))
+        return mote__fail(err, MOTE_EIO, "%s: not a directory", s->dir);
+    int store = 0;
+    if (exists) {
+        mote__store_path(s, path, "index.db");
+        store = !stat(path, &st);
+        if (!store)
+            mote__store_list(s, "seg-", 8, any_segment, &store);
+    }
+    if (!store && (s->params.must_exist || s->read_only))
+        return mote__fail(err, MOTE_EIO, "%s: there is no store here", s->dir);
+    if (!exists && mkdir(s->dir, 0700) && errno != EEXIST)
+        return mote__fail(err, MOTE_EIO, "%s: cannot make the directory: %s", s->dir, strerror(errno));
+    mote__store_path(s, path, "lock");
+    s->may_replace = stat(path, &st) == 0 || !store;     /* an index.db without anything else of ours is not ours to remove */
+    if (!s->may_replace)
+        mote__store_list(s, "seg-", 8, any_segment, &s->may_replace);
+    s->lock_fd = s->read_only ? -1 : s->io->open(s->io->ctx, path, O_RDWR | O_CREAT, 0600);
+    if (s->lock_fd < 0 && !s->read_only) {
+        int e = errno;
+        if (!store || (e != EACCES && e != EROFS && e != EPERM))
+            return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(e));
+        mote__store_log(s, "%s: it is read, and nothing is written", strerror(e));
+        s->read_only = 1;
+    }
+    if (s->lock_fd < 0)
+        s->lock_fd = s->io->open(s->io->ctx, path, O_RDONLY, 0);
+    return 0;
+}
+
+int mote__store_open(mote__store **out, const char *dir, const mote_store_params *params, const mote__store_tuning *tuning, mote_err *err)
+{
+    *out = NULL;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (n == 0 || n >= sizeof (*out)->dir)
+        return mote__fail(err, MOTE_EIO, "a store's directory name must have 1 to %zu bytes", sizeof (*out)->dir - 1);
+    mote__store *s = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *s);
+    if (!s)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
+    memcpy(s->dir, dir, n);
+    s->lock_fd = -1;
+    if (params)
+        s->params = *params;
+    if (tuning)
+        s->tuning = *tuning;
+    s->io = s->tuning.io ? s->tuning.io : &mote__store_io_system;
+    s->read_only = s->params.read_only;
+    s->budget = s->params.budget_bytes ? s->params.budget_bytes : (uint64_t)64 << 30;
+    s->snap_budget = s->params.snapshot_budget_bytes ? s->params.snapshot_budget_bytes : (uint64_t)4 << 30;
+    s->ttl = ttl_of(s->params.ttl_s);
+    s->snap_ttl = ttl_of(s->params.snapshot_ttl_s);
+    if (!s->tuning.queue_items)
+        s->tuning.queue_items = 1024;
+    if (!s->tuning.segment_bytes)
+        s->tuning.segment_bytes = (size_t)4 << 30;
+    if (!s->tuning.reads_in_flight || s->tuning.reads_in_flight > 64)
+        s->tuning.reads_in_flight = s->tuning.reads_in_flight ? 64 : 8;
+    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
+    for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
+        pthread_mutex_init(mutexes[i], NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &attr);
+    pthread_cond_init(&s->done, &attr);
+    pthread_condattr_destroy(&attr);
+
+    int rc = 0;
+    if (s->io->sqlite && !(s->vfs = mote__vfs_create(s->io)))
+        rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
+    s->touched = rc ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
+    if (!rc && !s->touched)
+        rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
+    if (!rc)
+        rc = open_dir(s, err);
+    if (!rc && dir_lock(s, MOTE_LOCK_SHARED, 1000))
+        rc = mote__fail(err, MOTE_EIO, "%s: another process is making the index anew", s->dir);
+    pthread_mutex_lock(&s->write_mutex);
+    if (!rc) {
+        rc = open_index(s, err);
+        if (rc == MOTE_EFORMAT && !s->read_only && s->may_replace) {
+            mote__rebuilt r = { 0 };
+            mote_err why = err ? *err : (mote_err){ 0 };
+            rc = replace_index(s, 0, &r, err);
+            if (!rc && r.segments)
+                mote__store_log(s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)", (unsigned long long)r.segments,
+                                (unsigned long long)r.blocks, (unsigned long long)r.damaged, why.message);
+        }
+    }
+    pthread_mutex_unlock(&s->write_mutex);
+    if (!rc && !s->read_only && mote__queue_start(s))
+        rc = mote__fail(err, MOTE_ENOMEM, "cannot start the store's writer");
+    if (rc) {
+        mote_store_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+int mote_store_open(mote_store **store, const char *dir, const mote_store_params *params, mote_err *err)
+{
+    return mote__store_open(store, dir, params, NULL, err);
+}
+
+void mote_store_close(mote_store *s)
+{
+    if (!s)
+        return;
+    mote__queue_stop(s);
+    close_index(s);
+    mote__segfiles_sweep(s, 1);
+    if (s->lock_fd >= 0)
+        s->io->close(s->io->ctx, s->lock_fd);
+    mote__vfs_destroy(s->vfs);
+    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
+    for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
+        pthread_mutex_destroy(mutexes[i]);
+    pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->done);
+    mote__free(NULL, MOTE_MEM_OTHER, s->touched, MOTE_STORE_TOUCHED * sizeof *s->touched);
+    mote__free(NULL, MOTE_MEM_OTHER, s, sizeof *s);
+}

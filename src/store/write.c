@@ -1,0 +1,408 @@
+/* Writing blocks: find slots, write and sync them, then index them; make room by growing or by evicting. */
+#include <errno.h>
+#include <string.h>
+
+#include "store/impl.h"
+
+static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
+
+/* A commit of the writing connection succeeded: see `doubtful`. */
+void mote__doubts_end(mote__store *s)
+{
+    for (size_t i = 0; i < s->n_doubtful; i++)
+        mote__slot_unlock(s, &s->doubtful[i]);
+    s->n_doubtful = 0;
+}
+
+static int same_place(const mote__place *a, const mote__place *b) { return a->segment == b->segment && a->slot == b->slot; }
+
+/* ---- room ---- */
+
+/* Whether a waiting block stands on this one. */
+static int is_wanted(mote__item *const *items, size_t n, const uint8_t *id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (items[i]->end == MOTE_ITEM_WAITING && !memcmp(items[i]->slot.parent, id, MOTE_STORE_ID))
+            return 1;
+    return 0;
+}
+
+static void punch(mote__store *s, const mote__place *p)
+{
+    uint64_t generation;
+    if (mote__slot_lock(s, p))
+        return;
+    mote__segfile *f = mote__segfile_get(s, p->segment);
+    if (f && !mote__index_free_generation(&s->writer, p->segment, p->slot, &generation) && generation == p->generation &&
+        !s->io->punch(s->io->ctx, f->fd, mote__slot_offset(p), p->slot_bytes) && !mote__index_begin(&s->writer)) {
+        if (mote__index_set_hole(&s->writer, p) || mote__index_commit(&s->writer))
+            mote__index_rollback(&s->writer);
+    }
+    mote__segfile_put(s, f);
+    mote__slot_unlock(s, p);
+}
+
+uint64_t mote__punch_free(mote__store *s)
+{
+    mote__place p = { 0 };
+    uint64_t bytes = 0;
+    int64_t slot = -1;
+    while (!mote__index_free_next(&s->writer, p.segment, slot, &p)) {
+        uint64_t before = 0, after = 0;
+        mote__index_room(&s->writer, &before);
+        punch(s, &p);
+        mote__index_room(&s->writer, &after);
+        bytes += before > after ? before - after : 0;
+        slot = p.slot;
+    }
+    return bytes;
+}
+
+/* The least recently used blocks without children make place for `want` slots of one size; those of another size give their room
+ * back to the disk. Returns how many slots or slots' worth of room came free; negative: a failure. */
+static int evict(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items)
+{
+    enum { MAX = 64 };
+    mote__entry gone[MAX], e;
+    size_t n = 0, same = 0;
+    uint64_t other = 0;
+    int64_t skip = 0;
+    int rc = mote__index_begin(&s->writer);
+    if (rc)
+        return failed(s, rc, "making room");
+    while (n < MAX && same + other / slot_bytes < want && !(rc = mote__index_leaf(&s->writer, skip, &e))) {
+        if (is_wanted(items, n_items, e.id)) {
+            skip++;
+            continue;
+        }
+        rc = mote__index_drop(&s->writer, &e);
+        if (rc)
+            break;
+        gone[n++] = e;
+        same += e.place.payload_bytes == payload_bytes;
+        other += e.place.payload_bytes == payload_bytes ? 0 : e.place.slot_bytes;
+    }
+    if (rc == 0 || rc == MOTE_INDEX_NONE)
+        rc = mote__index_commit(&s->writer);
+    if (rc) {
+        mote__index_rollback(&s->writer);
+        return failed(s, rc < 0 ? rc : MOTE_EIO, "making room");
+    }
+    for (size_t i = 0; i < n; i++)
+        if (gone[i].place.payload_bytes != payload_bytes) {
+            gone[i].place.generation++;
+            punch(s, &gone[i].place);
+        }
+    pthread_mutex_lock(&s->mutex);
+    s->counts.evicted_blocks += n;
+    pthread_mutex_unlock(&s->mutex);
+    return (int)(same + other / slot_bytes);
+}
+
+/* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget is used up; negative: a failure. */
+static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want)
+{
+    mote__index *x = &s->writer;
+    mote__segment g, best = { 0 };
+    uint64_t room, total_slots = 0;
+    mote_err err;
+    int rc = mote__index_begin(x);
+    if (!rc)
+        rc = mote__index_room(x, &room);
+    if (!rc && (room > s->budget || s->budget - room < slot_bytes)) {
+        mote__index_rollback(x);
+        return 0;
+    }
+    int64_t after = -1;
+    for (int none = 0; !rc && !none;) {
+        none = mote__index_next_segment(x, after, &g);
+        rc = none < 0 ? none : 0;
+        if (none)
+            break;
+        after = g.id;
+        total_slots += g.n_slots;
+        if (g.payload_bytes == payload_bytes && MOTE_SEGMENT_HEADER + (uint64_t)(g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes)
+            best = g;
+    }
+    if (!rc && !best.id) {
+        best = (mote__segment){ .slot_bytes = slot_bytes, .payload_bytes = payload_bytes };
+        rc = mote__index_new_segment_id(x, &best.id);
+        /* a file of that name that holds slots belongs to an index we do not have: leave it, take the next number */
+        for (int tries = 0; !rc && tries < 16 && mote__segment_create(s, best.id, payload_bytes, &err); tries++) {
+            if (tries == 15) {
+                mote__index_rollback(x);
+                mote__store_log(s, "%s", err.message);
+                return MOTE_EIO;
+            }
+            best.id++;
+        }
+        if (!rc)
+            rc = mote__index_add_segment(x, &best);
+    } else if (!rc) {
+        /* a sixty-fourth at a time, at most 8 slots more than asked for: little lies idle */
+        uint64_t more = total_slots / 64, fit = (s->budget - room) / slot_bytes;
+        more = more > 8 ? 8 : more;
+        more = more > want ? more : want;
+        more = more > fit ? fit : more;
+        uint64_t in_segment = (s->tuning.segment_bytes - MOTE_SEGMENT_HEADER) / slot_bytes - best.n_slots;
+        more = more > in_segment ? in_segment : more;
+        mote__segfile *f = mote__segfile_get(s, best.id);
+        int e = f ? 0 : errno;
+        off_t at = (off_t)MOTE_SEGMENT_HEADER + (off_t)best.n_slots * slot_bytes;
+        if (f && s->io->grow(s->io->ctx, f->fd, at, (off_t)(more * slot_bytes)))
+            e = errno;
+        mote__segfile_put(s, f);
+        if (e) {
+            mote__index_rollback(x);
+            mote__store_log(s, "segment %08x cannot grow: %s", (unsigned)best.id, strerror(e));
+            return MOTE_EIO;
+        }
+        for (uint64_t i = 0; i < more && !rc; i++)
+            rc = mote__index_put_free(x, &(mote__place){ best.id, best.n_slots + (uint32_t)i, slot_bytes, payload_bytes, 1, 0 });
+        best.n_slots += (uint32_t)more;
+        if (!rc)
+            rc = mote__index_set_slots(x, &best);
+    }
+    if (!rc)
+        rc = mote__index_commit(x);
+    if (rc) {
+        mote__index_rollback(x);
+        return failed(s, rc < 0 ? rc : MOTE_EIO, "growing");
+    }
+    return 1;
+}
+
+/* Free slots, locked for us. Fewer than asked for where the budget, the disk or the index says no (*rc then). */
+static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items,
+                         mote__place *places, int *rc)
+{
+    enum { MAX = 2 * MOTE_STORE_BATCH };
+    mote__place free[MAX];
+    size_t got = 0;
+    *rc = 0;
+    for (int round = 0; round < 64; round++) {
+        size_t n = 0;
+        uint64_t room = 0, generation;
+        int r = mote__index_free_slots(&s->writer, payload_bytes, free, MAX, &n);
+        if (!r)
+            r = mote__index_room(&s->writer, &room);
+        if (r) {
+            *rc = failed(s, r, "looking for free slots");
+            return got;
+        }
+        for (size_t i = 0; i < n && got < want; i++) {
+            int mine = 0;
+            for (size_t k = 0; k < got; k++)
+                mine |= same_place(&places[k], &free[i]);
+            for (size_t k = 0; k < s->n_doubtful; k++)
+                mine |= same_place(&s->doubtful[k], &free[i]);
+            if (mine || (free[i].hole && room + slot_bytes > s->budget) || mote__slot_lock(s, &free[i]))
+                continue;
+            /* Whoever indexes a slot holds its lock: what is free now stays so until we let go. */
+            if (mote__index_free_generation(&s->writer, free[i].segment, free[i].slot, &generation) || generation != free[i].generation) {
+                mote__slot_unlock(s, &free[i]);
+                continue;
+            }
+            room += free[i].hole ? slot_bytes : 0;
+            places[got++] = free[i];
+        }
+        if (got == want)
+            break;
+        r = grow(s, slot_bytes, payload_bytes, want - got);
+        if (r == 0)
+            r = evict(s, slot_bytes, payload_bytes, want - got, items, n_items);
+        if (r <= 0) {
+            *rc = r;
+            break;
+        }
+    }
+    return got;
+}
+
+/* ---- blocks ---- */
+
+/* Already there, or nothing to stand on? `at`: its place in the batch. */
+static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
+{
+    mote__item *it = items[at];
+    mote__entry e;
+    int r = mote__index_get(&s->writer, it->slot.id, &e);
+    if (r == MOTE_INDEX_NONE) {
+        int stands = it->slot.n_blocks == 1;
+        for (size_t k = 0; k < at; k++) {
+            if (!memcmp(items[k]->slot.id, it->slot.id, MOTE_STORE_ID)) {
+                it->end = MOTE_ITEM_DROPPED;               /* twice in one batch; the first may still fail */
+                return;
+            }
+            stands |= items[k]->end == MOTE_ITEM_WAITING && !memcmp(items[k]->slot.id, it->slot.parent, MOTE_STORE_ID);
+        }
+        if (!stands) {
+            r = mote__index_get(&s->writer, it->slot.parent, &e);
+            if (r == MOTE_INDEX_NONE)
+                it->end = MOTE_ITEM_DROPPED;
+        }
+    } else if (r == 0) {
+        it->end = MOTE_ITEM_KNOWN;
+    }
+    if (r < 0) {
+        *rc = failed(s, r, "looking up a block");
+        it->end = MOTE_ITEM_FAILED;
+    }
+}
+
+static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
+{
+    static const uint8_t zeros[MOTE_SLOT_ALIGN];
+    mote__slot_seal(it->head, p->generation, it->payload, p->payload_bytes, p->slot_bytes);
+    mote__segfile *f = mote__segfile_get(s, p->segment);
+    if (!f)
+        return errno;
+    struct iovec v[3] = { { it->head, MOTE_SLOT_HEAD }, { (void *)it->payload, p->payload_bytes },
+                          { (void *)zeros, p->slot_bytes - MOTE_SLOT_HEAD - p->payload_bytes } };
+    int e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
+    mote__segfile_put(s, f);
+    return e;
+}
+
+static int sync_segment(mote__store *s, uint32_t id)
+{
+    mote__segfile *f = mote__segfile_get(s, id);
+    int e = !f || s->io->sync(s->io->ctx, f->fd) ? errno : 0;
+    mote__segfile_put(s, f);
+    return e;
+}
+
+static int index_blocks(mote__store *s, mote__item **with, const mote__place *places, size_t n)
+{
+    mote__index *x = &s->writer;
+    int64_t now = mote__store_now(s);
+    int rc = mote__index_begin(x);
+    for (size_t i = 0; i < n && !rc; i++) {
+        mote__item *it = with[i];
+        mote__entry e = { .place = places[i], .approximate = it->slot.approximate, .n_blocks = it->slot.n_blocks, .used = now }, parent;
+        memcpy(e.id, it->slot.id, sizeof e.id);
+        memcpy(e.parent, it->slot.parent, sizeof e.parent);
+        if (it->end != MOTE_ITEM_WAITING)
+            continue;
+        /* another process may have evicted the parent since */
+        rc = it->slot.n_blocks > 1 ? mote__index_get(x, it->slot.parent, &parent) : 0;
+        if (rc == MOTE_INDEX_NONE) {
+            it->end = MOTE_ITEM_DROPPED;
+            rc = 0;
+            continue;
+        }
+        if (!rc)
+            rc = mote__index_put(x, &e);
+        if (rc == MOTE_INDEX_NONE) {
+            it->end = mote__index_get(x, it->slot.id, &parent) ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
+            rc = 0;
+        }
+        if (!rc && it->slot.n_blocks > 1)
+            rc = mote__index_touch(x, it->slot.parent, now);
+    }
+    if (!rc)
+        rc = mote__index_commit(x);
+    if (rc) {
+        mote__index_rollback(x);
+        rc = failed(s, rc < 0 ? rc : MOTE_EIO, "indexing blocks");
+    } else {
+        mote__doubts_end(s);
+    }
+    return rc;
+}
+
+void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
+{
+    mote__item *with[MOTE_STORE_BATCH];
+    mote__place places[MOTE_STORE_BATCH];
+    size_t want = 0, got = 0;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        look_up(s, items, i, &rc);
+        want += items[i]->end == MOTE_ITEM_WAITING;
+    }
+    if (!rc && s->n_doubtful + want > sizeof s->doubtful / sizeof *s->doubtful) {
+        /* nothing was committed for long: a small commit shows whether the disk is back */
+        if (!(rc = mote__index_begin(&s->writer)) && !(rc = mote__index_nudge(&s->writer)) &&
+            !(rc = mote__index_commit(&s->writer)))
+            mote__doubts_end(s);
+        else
+            mote__index_rollback(&s->writer);
+    }
+    if (!rc && want)
+        got = take_slots(s, items[0]->slot.slot_bytes, items[0]->slot.payload_bytes, want, items, n, places, &rc);
+    /* the first ones get the slots: later blocks stand on them */
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i]->end != MOTE_ITEM_WAITING)
+            continue;
+        if (k < got)
+            with[k++] = items[i];
+        else
+            items[i]->end = rc ? MOTE_ITEM_FAILED : MOTE_ITEM_DROPPED;
+    }
+    int e = 0;
+    for (size_t i = 0; i < got && !e; i++)
+        e = write_slot(s, with[i], &places[i]);
+    for (size_t i = 0; i < got && !e; i++)
+        if (i == 0 || places[i].segment != places[i - 1].segment)
+            e = sync_segment(s, places[i].segment);
+    if (e)
+        mote__store_log(s, "blocks cannot be written: %s", strerror(e));
+    if (got) {
+        rc = e ? MOTE_EIO : index_blocks(s, with, places, got);
+        for (size_t i = 0; i < got; i++) {
+            if (with[i]->end == MOTE_ITEM_WAITING || rc)
+                with[i]->end = rc ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
+            if (rc && !e)
+                s->doubtful[s->n_doubtful++] = places[i];
+            else
+                mote__slot_unlock(s, &places[i]);
+        }
+    }
+}
+
+/* ---- small changes ---- */
+
+int mote__drop_entries(mote__store *s, const mote__entry *entries, size_t n)
+{
+    int rc = mote__index_begin(&s->writer);
+    for (size_t i = 0; i < n && rc >= 0; i++)
+        rc = mote__index_drop(&s->writer, &entries[i]);
+    if (rc >= 0)
+        rc = mote__index_commit(&s->writer);
+    if (rc < 0) {
+        mote__index_rollback(&s->writer);
+        return failed(s, rc, "dropping blocks");
+    }
+    return 0;
+}
+
+void mote__write_touched(mote__store *s)
+{
+    uint8_t (*ids)[MOTE_STORE_ID] = NULL;
+    size_t n;
+    pthread_mutex_lock(&s->mutex);
+    n = s->n_touched;
+    if (n && (ids = mote__alloc(NULL, MOTE_MEM_OTHER, n * sizeof *ids)) != NULL) {
+        memcpy(ids, s->touched, n * sizeof *ids);
+        s->n_touched = 0;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (!ids)
+        return;
+    int64_t now = mote__store_now(s);
+    int rc = mote__index_begin(&s->writer);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = mote__index_touch(&s->writer, ids[i], now);
+        if (!rc)
+            rc = mote__index_snapshot_touch(&s->writer, ids[i], now);
+    }
+    if (!rc)
+        rc = mote__index_commit(&s->writer);
+    if (rc) {
+        mote__index_rollback(&s->writer);
+        failed(s, rc < 0 ? rc : MOTE_EIO, "noting times of use");
+    }
+    mote__free(NULL, MOTE_MEM_OTHER, ids, n * sizeof *ids);
+}

@@ -1,0 +1,314 @@
+/* Dying and failing: a power cut at each sync, each operation failing in turn, and bytes of the index that change. Whatever happens, no
+ * wrong block is served, no damaged one is indexed, and what was acknowledged is there.
+ *
+ *   fault [SEEDS]      images per crash point, default 2 */
+#include "base/mem.h"
+#include "disk.h"
+
+enum { BYTES = 1000, SLOT_BYTES = 4096, PROMPTS = 3, BLOCKS = 5, N_IDS = BLOCKS * 256 };
+static int seeds = 2;
+static int32_t ids[PROMPTS][N_IDS];
+
+/* What the store said it has written. */
+typedef struct acked { int blocks[PROMPTS], snapshot; } acked;
+
+static uint64_t done_blocks(fixture *f)
+{
+    mote__store_counts c;
+    mote__store_flush(f->store, &c);
+    return c.written_blocks + c.known_blocks;
+}
+
+/* A little of everything. Failures are expected; crashing, hanging, or lying is not. */
+static void workload(fixture *f, acked *a, int strict)
+{
+    mote__kv_block *blocks[PROMPTS][BLOCKS];
+    mote__chain at[PROMPTS] = { 0 };
+    memset(a, 0, sizeof *a);
+    for (int p = 0; p < PROMPTS; p++)
+        for (int b = 0; b < BLOCKS; b++)
+            if (!(blocks[p][b] = mote__kv_block_new(&f->pool)))
+                goto out;
+    if (fixture_open(f))
+        goto out;
+    for (int b = 0; b < BLOCKS; b++)
+        for (int p = 0; p < PROMPTS; p++) {
+            mote__chain next = mote__chain_next(&f->context, &at[p], ids[p] + b * 256, 1);
+            content(blocks[p][b]->data, BYTES, next.id);
+            uint64_t before = done_blocks(f);
+            mote__store_put(f->store, &f->context, &at[p], ids[p] + b * 256, 1, &f->pool, blocks[p][b]);
+            if (done_blocks(f) == before + 1 && a->blocks[p] == b)
+                a->blocks[p] = b + 1;
+            if (p == 0 && b == 2) {
+                mote__store_counts c;
+                mote__store_put_snapshot(f->store, &f->context, &at[0], ids[0], 3 * 256 + 9, 1, "the windows", 12);
+                mote__store_flush(f->store, &c);
+                a->snapshot = c.written_snapshots == 1;
+            }
+            if (p == 1 && b == 3)
+                match_checked(f->store, &f->context, &f->pool, ids[0], N_IDS, NULL, NULL);
+            if (b == 3 && !strict) {
+                char *text = NULL;
+                f->now += 100;
+                if (!mote_store_gc_json(f->store, &text, NULL))
+                    mote_free(text);
+            }
+            if (b == 4 && p == 0) {
+                mote_store_close(f->store);
+                f->store = NULL;
+                if (fixture_open(f))
+                    goto out;
+                memset(&at[0], 0, sizeof at[0]);
+                for (int k = 0; k <= b; k++)
+                    at[0] = mote__chain_next(&f->context, &at[0], ids[0] + k * 256, 1);
+            }
+        }
+out:
+    mote_store_close(f->store);
+    f->store = NULL;
+    for (int p = 0; p < PROMPTS; p++)
+        for (int b = 0; b < BLOCKS && blocks[p][b]; b++)
+            mote__kv_block_unref(&f->pool, blocks[p][b]);
+}
+
+/* A sound system opens what is left. */
+static void check(fixture *f, const char *dir, const acked *a, int strict, const char *what)
+{
+    fixture g = *f;
+    snprintf(g.dir, sizeof g.dir, "%s", dir);
+    g.tuning.io = NULL;
+    g.store = NULL;
+    g.log[0] = 0;
+    if (fixture_open(&g))
+        fail_msg("%s: does not open: %s", what, g.log);
+    json_int_t damaged = verify_n(g.store, 0, "damaged");
+    if (damaged)
+        fail_msg("%s: %d damaged entries in the index: %s", what, (int)damaged, g.log);
+    for (int p = 0; p < PROMPTS; p++) {
+        int n = (int)match_checked(g.store, &g.context, &g.pool, ids[p], N_IDS, NULL, NULL);
+        if (strict && n < a->blocks[p])
+            fail_msg("%s: prompt %d: %d blocks acknowledged, %d there: %s", what, p, a->blocks[p], n, g.log);
+    }
+    mote__snapshot s;
+    int found = mote__store_find_snapshot(g.store, &g.context, ids[0], N_IDS, 1, &s);
+    if (found)
+        assert_memory_equal(s.blob, "the windows", 12);
+    if (strict && a->snapshot && a->blocks[0] >= 3 && !found)  /* it stands on three blocks */
+        fail_msg("%s: the snapshot was acknowledged and is gone: %s", what, g.log);
+    mote__snapshot_free(&s);
+    /* and it is a store that works */
+    mote__chain c = { 0 };
+    put_blocks(&g, &g.context, &g.pool, &c, ids[0], strict ? BLOCKS : 2, BLOCKS);
+    mote__store_flush(g.store, NULL);
+    assert_true(match_checked(g.store, &g.context, &g.pool, ids[0], N_IDS, NULL, NULL) >= (strict ? (size_t)BLOCKS : 2));
+    assert_int_equal(verify_n(g.store, 0, "damaged"), 0);
+    mote_store_close(g.store);
+}
+
+static void begin(fixture *f, disk *d, int logging, int strict)
+{
+    fixture_init(f, BYTES);
+    disk_init(d, logging);
+    f->tuning.io = &d->io;
+    f->params.budget_bytes = strict ? 0 : 9 * SLOT_BYTES;    /* otherwise it evicts and collects all the time */
+}
+
+static void crash(int strict)
+{
+    static fixture f;
+    static disk d;
+    acked a;
+    begin(&f, &d, 1, strict);
+    workload(&f, &a, strict);
+    long n = d.n_syncs;
+    for (int p = 0; p < PROMPTS && strict; p++)
+        assert_int_equal(a.blocks[p], p ? BLOCKS : 5);
+    fixture_end(&f);
+    disk_deinit(&d);
+    assert_true(n > 40);
+    int images = 0;
+    for (long k = 1; k <= n; k++) {
+        begin(&f, &d, 1, strict);
+        d.crash_at = k;
+        workload(&f, &a, strict);
+        for (int seed = 0; seed < seeds; seed++) {
+            char dir[300], what[64];
+            snprintf(dir, sizeof dir, "%s-%d", f.dir, seed);
+            snprintf(what, sizeof what, "crash at sync %ld, seed %d", k, seed);
+            disk_image(&d, dir, (uint64_t)(k * 1000 + seed));
+            check(&f, dir, &a, strict, what);
+            remove_dir(dir);
+            images++;
+        }
+        fixture_end(&f);
+        disk_deinit(&d);
+    }
+    printf("  %ld crash points, %d images\n", n, images);
+}
+static void crash_strict(void **state) { crash(1); }
+static void crash_evicting(void **state) { crash(0); }
+
+/* ---- each operation failing ---- */
+
+static void each_failure(void **state)
+{
+    static fixture f;
+    static disk d;
+    static const char *const name[K_KINDS] = { "write", "sync", "grow", "open", "name", "read" };
+    for (int kind = 0; kind < K_KINDS; kind++)
+        for (int on = 0; on < 2; on++) {
+            long n = 1;
+            for (;; n++) {
+                acked a;
+                char what[64];
+                begin(&f, &d, 0, 1);
+                d.fail_at[kind] = n;
+                d.fail_on = on;
+                workload(&f, &a, 1);
+                long seen = d.seen[kind];
+                snprintf(what, sizeof what, "%s %ld fails%s", name[kind], n, on ? ", and all after it" : "");
+                if (kind == K_READ)
+                    memset(&a, 0, sizeof a);                 /* a block that cannot be read is dropped, rightly */
+                check(&f, f.dir, &a, 1, what);
+                fixture_end(&f);
+                disk_deinit(&d);
+                if (seen < n)
+                    break;
+            }
+            printf("  %s: %ld failures%s\n", name[kind], n - 1, on ? " for good" : "");
+        }
+}
+
+static void each_allocation(void **state)
+{
+    static fixture f;
+    static disk d;
+    long n = 1;
+    for (int clean = 0; !clean; n++) {
+        acked a;
+        begin(&f, &d, 0, 1);
+        mote__alloc_fail_at = n;
+        workload(&f, &a, 1);
+        clean = mote__alloc_fail_at > 1;
+        mote__alloc_fail_at = 0;
+        check(&f, f.dir, &a, 1, "allocation");
+        fixture_end(&f);
+        disk_deinit(&d);
+    }
+    printf("  %ld allocations\n", n - 2);
+}
+
+/* SQLite's own memory. */
+static sqlite3_mem_methods system_memory;
+static _Atomic long sqlite_fail_at;
+static int sqlite_fails(void) { return atomic_load(&sqlite_fail_at) > 0 && atomic_fetch_sub(&sqlite_fail_at, 1) == 1; }
+static void *m_malloc(int n) { return sqlite_fails() ? NULL : system_memory.xMalloc(n); }
+static void *m_realloc(void *p, int n) { return sqlite_fails() ? NULL : system_memory.xRealloc(p, n); }
+
+static void each_sqlite_allocation(void **state)
+{
+    static fixture f;
+    static disk d;
+    long n = 1, step = 1;
+    int runs = 0;
+    for (int clean = 0; !clean; n += step, runs++) {
+        acked a;
+        begin(&f, &d, 0, 1);
+        atomic_store(&sqlite_fail_at, n);
+        workload(&f, &a, 1);
+        clean = atomic_load(&sqlite_fail_at) > 0;
+        atomic_store(&sqlite_fail_at, 0);
+        check(&f, f.dir, &a, 1, "SQLite's allocation");
+        fixture_end(&f);
+        disk_deinit(&d);
+        step = n < 60 || seeds > 10 ? 1 : 1 + n / 60;        /* thousands of them: every one in the long run only */
+    }
+    printf("  %d of %ld allocations\n", runs - 1, n - step);
+}
+
+/* ---- the index under attack ---- */
+
+static void index_flips(void **state)
+{
+    static fixture f;
+    rnd r = { 12 };
+    int rebuilt = 0, runs = seeds * 40;
+    for (int k = 0; k < runs; k++) {
+        fixture_init(&f, BYTES);
+        must_open(&f);
+        for (int p = 0; p < PROMPTS; p++)
+            put_prompt(&f, ids[p], BLOCKS);
+        /* half of them while it is closed, half under an open store */
+        int live = k % 2;
+        if (!live) {
+            mote_store_close(f.store);
+            f.store = NULL;
+        }
+        for (int w = 0; w < 2; w++) {
+            char path[300];
+            struct stat st;
+            snprintf(path, sizeof path, "%s/index.db%s", f.dir, w ? "-wal" : "");
+            int fd = open(path, O_RDWR);
+            if (fd < 0)
+                continue;
+            fstat(fd, &st);
+            size_t flips = 1 + rnd_below(&r, 30), span = 1 + rnd_below(&r, 3);
+            for (size_t i = 0; i < flips && st.st_size; i++) {
+                uint8_t bytes[3] = { (uint8_t)rnd_u64(&r), (uint8_t)rnd_u64(&r), (uint8_t)rnd_u64(&r) };
+                off_t at = (off_t)rnd_below(&r, (size_t)st.st_size);
+                if (k % 5 == 4)
+                    at = at % 100;                           /* SQLite's header */
+                assert_int_equal(pwrite(fd, bytes, span, at), span);
+            }
+            close(fd);
+        }
+        if (!live)
+            must_open(&f);
+        for (int round = 0; round < 3; round++) {
+            for (int p = 0; p < PROMPTS; p++) {
+                match_n(&f, ids[p], N_IDS);                  /* fails where anything is wrong */
+                mote__chain c = { 0 };
+                put_blocks(&f, &f.context, &f.pool, &c, ids[p], BLOCKS, BLOCKS);
+            }
+            mote__store_flush(f.store, NULL);
+            f.now += 20;
+        }
+        char *text = NULL;
+        mote_err err = { 0 };
+        if (mote_store_verify_json(f.store, 0, &text, &err))
+            fail_msg("verify: %s\n%s", err.message, f.log);
+        mote_free(text);
+        mote_store_close(f.store);
+        must_open(&f);
+        verify_n(f.store, 0, "damaged");
+        if (verify_n(f.store, 0, "damaged"))
+            fail_msg("damage stays: %s", f.log);
+        for (int p = 0; p < PROMPTS; p++) {
+            put_prompt(&f, ids[p], BLOCKS);
+            if (match_n(&f, ids[p], N_IDS) != BLOCKS)
+                fail_msg("run %d: it does not recover: %s", k, f.log);
+        }
+        rebuilt += strstr(f.log, "made anew") != NULL;
+        fixture_end(&f);
+    }
+    printf("  %d damaged indexes, %d made anew\n", runs, rebuilt);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        seeds = atoi(argv[1]);
+    for (int p = 0; p < PROMPTS; p++)
+        make_ids(ids[p], N_IDS, (uint64_t)p + 200, p == 2 ? 300 : 0);
+    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &system_memory);
+    sqlite3_mem_methods mine = system_memory;
+    mine.xMalloc = m_malloc;
+    mine.xRealloc = m_realloc;
+    sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
+    if (!access("/dev/shm", W_OK))
+        setenv("TMPDIR", "/dev/shm", 0);                     /* thousands of stores; what a disk would lose is in the log */
+    const struct CMUnitTest tests[] = { cmocka_unit_test(crash_strict), cmocka_unit_test(crash_evicting), cmocka_unit_test(each_failure),
+                                        cmocka_unit_test(each_allocation), cmocka_unit_test(each_sqlite_allocation),
+                                        cmocka_unit_test(index_flips) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
