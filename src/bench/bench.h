@@ -6,6 +6,7 @@
  *   synthetic.c   a model of the published shapes without a checkpoint: random weights, a random cache
  *   published.c   decode, batches and prefill of that model, whole-model sums
  *   small.c       a real checkpoint end to end: prefill, decode, loading, tokenizer
+ *   random.c      memory in huge pages and random weights
  *   bench.c       the table of parts, rows to JSON
  * Fields of a row: docs/results/bench.md. */
 #ifndef MOTE_BENCH_BENCH_H
