@@ -38,6 +38,12 @@ typedef struct disk {
 } disk;
 
 static inline const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
+static inline void copy_name(char dst[80], const char *name)
+{
+    size_t n = name ? strnlen(name, 79) : 0;
+    memcpy(dst, name ? name : "", n);
+    dst[n] = 0;
+}
 static inline int *disk_inode(disk *d, const char *name)
 {
     for (size_t i = 0; i < d->n_names; i++)
@@ -60,10 +66,10 @@ static inline void disk_name(disk *d, const char *name)      /* a new file */
     if (disk_inode(d, name) || !d->logging)
         return;
     assert_true(d->n_names < DISK_FILES);
-    snprintf(d->names[d->n_names].name, 80, "%s", name);
+    copy_name(d->names[d->n_names].name, name);
     d->names[d->n_names++].inode = ++d->next_inode;
     disk_op *o = disk_log(d, OP_LINK, d->next_inode);
-    snprintf(o->name, 80, "%s", name);
+    copy_name(o->name, name);
 }
 static inline void disk_unname(disk *d, const char *name)
 {
@@ -71,7 +77,7 @@ static inline void disk_unname(disk *d, const char *name)
     if (!inode)
         return;
     disk_op *o = disk_log(d, OP_UNLINK, *inode);
-    snprintf(o->name, 80, "%s", name);
+    copy_name(o->name, name);
     size_t at = (size_t)((char *)inode - (char *)d->names) / sizeof d->names[0];
     d->names[at] = d->names[--d->n_names];
 }
@@ -218,8 +224,8 @@ static int d_rename(void *ctx, const char *from, const char *to)
     int rc = rename(from, to), *inode = disk_inode(d, base_name(from));
     if (!rc && inode && d->logging) {
         disk_op *o = disk_log(d, OP_RENAME, *inode);
-        snprintf(o->name, 80, "%s", base_name(from));
-        snprintf(o->to, 80, "%s", base_name(to));
+        copy_name(o->name, base_name(from));
+        copy_name(o->to, base_name(to));
         int moved = *inode, *old = disk_inode(d, base_name(to));
         if (old)
             *old = moved;
@@ -385,11 +391,11 @@ static inline void disk_image(const disk *d, const char *dir, uint64_t seed)
             if (o->kind == OP_RENAME && !strcmp(names[k].name, o->to))
                 to = k;
         if (o->kind == OP_LINK) {
-            snprintf(names[n_names].name, 80, "%s", o->name);
+            copy_name(names[n_names].name, o->name);
             names[n_names++].inode = o->inode;
         } else if (o->kind == OP_RENAME) {
             if (to == n_names)
-                snprintf(names[n_names++].name, 80, "%s", o->to);
+                copy_name(names[n_names++].name, o->to);
             names[to].inode = o->inode;
             if (at < n_names)
                 names[at].name[0] = 0;
