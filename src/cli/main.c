@@ -12,6 +12,7 @@ static const cli_command commands[] = {
     { "chat",     "talk to a model in the terminal, with the session kept",             cli_chat     },
     { "plan",     "the sums before loading: cache bytes, weights, what fits",           cli_plan     },
     { "eval",     "perplexity, KL to the bf16 cache, memory and speed, per format",     cli_eval     },
+    { "bench",    "kernels and whole steps, as ratios to limits of the same run",       cli_bench    },
     { "inspect",  "what a checkpoint folder holds",                                     cli_inspect  },
     { "tokenize", "text to token ids and back",                                         cli_tokenize },
     { "logits",   "write logits to a safetensors file, to compare with a reference",    cli_logits   },

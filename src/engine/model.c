@@ -19,7 +19,7 @@ static int exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-static int count_threads(int asked, int *n, mote_err *err)
+int mote__count_threads(int asked, int *n, mote_err *err)
 {
     const char *env = getenv("MOTE_THREADS");
     if (asked > 0) {
@@ -100,7 +100,7 @@ static int open_tokenizer(mote_model *m, const char *path, int required, mote_er
 }
 
 /* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and memory stays bounded. */
-static size_t chunk_rows(const mote__net *net)
+size_t mote__chunk_rows(const mote__net *net)
 {
     enum { BUDGET = 256 << 20, MOST = 512, FEWEST = 16 };
     size_t n = BUDGET / mote__pass_row_bytes(net);
@@ -125,7 +125,7 @@ static int open_net(mote_model *m, mote_math math, int n_threads, mote_err *err)
     if (!net->pool || mote__linear_init(&net->linear, net->kern, net->pool, &m->meter))
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
     mote__pass_init(&m->pass, net);
-    m->chunk_rows = chunk_rows(net);
+    m->chunk_rows = mote__chunk_rows(net);
     m->net_open = 1;
     return 0;
 }
@@ -138,7 +138,7 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     if (strlen(path) >= sizeof ((mote_model *)0)->path)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
     int n_threads = 1, rc = mote__kern_init(err);
-    if (rc || (rc = count_threads(p->n_threads, &n_threads, err)))
+    if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)))
         return rc;
     mote_model *m = calloc(1, sizeof *m);
     if (!m)

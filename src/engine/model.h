@@ -48,6 +48,9 @@ mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);  
 void mote__persist_blocks(mote_session *s);
 void mote__persist_cut(mote_session *s);
 
+int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */
+size_t mote__chunk_rows(const mote__net *net);                  /* rows of one pass */
+
 /* What a step does with one session: positions, and how the halves are cut. docs/architecture.md, "Prefill". */
 typedef struct mote__schedule {
     uint64_t begin, end;                   /* rows of the encoder half: [begin, end)                               */

@@ -96,8 +96,31 @@ def one_line_error(r, status, *words):
         expect(any(o in r.err for o in w.split("|")), f"'{w}' is not named: {r}")
 
 
+# ---- bench ---------------------------------------------------------------------------------------------------------
+@check
+def bench_quick_json():
+    r = good("bench", NANO, "--quick", "--json", "--only", "topk,load", "-t", "2")
+    o = json.loads(r.text)
+    expect({"limits", "rows", "threads", "total_seconds"} <= set(o), f"fields {sorted(o)}")
+    expect({row["part"] for row in o["rows"]} == {"topk", "load"}, "parts")
+    for row in o["rows"]:
+        fields = {"name", "shape", "value", "unit", "limit", "ratio", "spread", "target", "lower_is_better"}
+        expect(fields <= set(row), f"a row lacks {fields - set(row)}")
+
+
+@check
+def bench_quick_table():
+    r = good("bench", "--quick", "--only", "topk")
+    expect("top-512, random" in r.text and "read" in r.text and "QUICK" in r.text, str(r))
+
+
+@check
+def bench_lists_its_parts():
+    expect("weights" in good("bench", "--list").text, "no weights")
+
+
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "inspect", "tokenize", "logits", "kv", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
@@ -138,7 +161,9 @@ USAGE = [
     (("frobnicate",), ["frobnicate"]),
     (("--frobnicate",), ["--frobnicate"]),
     (("help", "frobnicate"), ["frobnicate"]),
-    (("bench",), ["bench"]), (("serve",), ["serve"]), (("kv",), ["kv"]),
+    (("bench", NANO, "more"), ["more"]), (("bench", "--runs", "0"), ["--runs"]), (("bench", "--geometry", "huge"), ["--geometry", "nano"]),
+    (("bench", "--only", "topk,flux"), ["--only", "flux"]),
+    (("serve",), ["serve"]), (("kv",), ["kv"]),
     (("run",), ["MODEL"]),
     (("run", NANO), ["-p", "--ids"]),
     (("run", NANO, "-p"), ["--prompt"]),
