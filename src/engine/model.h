@@ -44,12 +44,12 @@ struct mote_session {
 
 mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);      /* NULL: no memory */
 
-int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */
-size_t mote__chunk_rows(const mote__net *net);                  /* rows of one pass */
-
 /* Offer finished blocks to the store; forget what was known of blocks that are gone. */
 void mote__persist_blocks(mote_session *s);
 void mote__persist_cut(mote_session *s);
+
+int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */
+size_t mote__chunk_rows(const mote__net *net);                  /* rows of one pass */
 
 /* What a step does with one session: positions, and how the halves are cut. docs/architecture.md, "Prefill". */
 typedef struct mote__schedule {

@@ -443,7 +443,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Four times the text takes about four times as long (n log n: 4.4; quadratic: 16). */
+/* Sixteen times the text takes about sixteen times as long (n log n: 21; quadratic: 256). Page faults and a busy machine make
+ * single figures wander by a factor of three, which is why the sizes lie far apart. */
 static void test_linear_time(void **state)
 {
     static const char *const units[] = { "a", " ", "中", "国家", "\n", "7", "!", "\x01", "\xFF", "<", "<｜begin▁of", " \n", "a\xCC\x81",
@@ -461,14 +462,14 @@ static void test_linear_time(void **state)
                 size_t n_ids;
                 mote_err err = { 0 };
                 double start = cpu_seconds(), took;
-                if (mote__tokenizer_encode(tok, text, size ? n : n / 4, 0, &ids, &n_ids, &err))
+                if (mote__tokenizer_encode(tok, text, size ? n : n / 16, 0, &ids, &n_ids, &err))
                     fail_msg("%zu bytes of '%s': %s", n, units[u], err.message);
                 took = cpu_seconds() - start;
                 best[size] = took < best[size] ? took : best[size];
                 free(ids);
             }
-        if (best[1] > 9 * best[0] + 0.01)
-            fail_msg("'%s': %zu bytes take %.4f s, %zu take %.4f s", units[u], n / 4, best[0], n, best[1]);
+        if (best[1] > 80 * best[0] + 0.05)
+            fail_msg("'%s': %zu bytes take %.4f s, %zu take %.4f s", units[u], n / 16, best[0], n, best[1]);
     }
     free(text);
     mote__tokenizer_close(tok);
