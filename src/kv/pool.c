@@ -1,6 +1,7 @@
 #include "kv/pool.h"
 
 #include <assert.h>
+#include <sys/mman.h>
 
 enum { SLAB_BLOCKS = 16 };
 
@@ -10,6 +11,7 @@ struct mote__kv_slab {
     size_t bytes;                          /* of data, whole pages */
     size_t n_blocks, n_used;
     mote__kv_block *free;
+    _Atomic int advised;                   /* large pages were asked for */
     mote__kv_block block[];
 };
 
@@ -103,6 +105,13 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
     }
     pthread_mutex_unlock(&p->mutex);
     return b;
+}
+
+void mote__kv_block_expect(const mote__kv_block *b)
+{
+    mote__kv_slab *s = b->slab;
+    if (s->bytes >= (size_t)2 << 20 && !atomic_exchange(&s->advised, 1))
+        madvise(s->data, s->bytes, MADV_HUGEPAGE);
 }
 
 mote__kv_block *mote__kv_block_ref(mote__kv_block *b)

@@ -32,6 +32,9 @@ typedef struct mote__kv_pool {
 void mote__kv_pool_init(mote__kv_pool *pool, const mote__kv_layout *layout, mote__meter *meter);
 void mote__kv_pool_deinit(mote__kv_pool *pool);          /* all blocks must have been released */
 mote__kv_block *mote__kv_block_new(mote__kv_pool *pool); /* one reference; contents undefined; NULL: no memory */
+/* The block and its neighbours will be filled at once (a stored prefix is restored): large pages, where the system has them, save
+ * most of the page faults. A hint; what is touched stays what is used, rounded up to 2 MiB inside the slab. */
+void mote__kv_block_expect(const mote__kv_block *block);
 mote__kv_block *mote__kv_block_ref(mote__kv_block *block);
 void mote__kv_block_unref(mote__kv_pool *pool, mote__kv_block *block);
 

@@ -13,7 +13,8 @@
 
 enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
 
-typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, refs, dead; } mote__segfile;
+/* direct_fd: the same file past the page cache, or -1. */
+typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, direct_fd, refs, dead; } mote__segfile;
 
 typedef enum mote__item_kind { MOTE_ITEM_BLOCK, MOTE_ITEM_SNAPSHOT, MOTE_ITEM_DROP, MOTE_ITEM_DROP_SNAPSHOT } mote__item_kind;
 typedef enum mote__item_end { MOTE_ITEM_WAITING, MOTE_ITEM_WRITTEN, MOTE_ITEM_KNOWN, MOTE_ITEM_DROPPED, MOTE_ITEM_FAILED } mote__item_end;
