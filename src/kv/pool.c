@@ -11,7 +11,6 @@ struct mote__kv_slab {
     size_t bytes;                          /* of data, whole pages */
     size_t n_blocks, n_used;
     mote__kv_block *free;
-    _Atomic int advised;                   /* large pages were asked for */
     mote__kv_block block[];
 };
 
@@ -60,9 +59,8 @@ void mote__kv_pool_deinit(mote__kv_pool *p)
     pthread_mutex_destroy(&p->mutex);
 }
 
-static mote__kv_slab *slab_new(mote__kv_pool *p)
+static mote__kv_slab *slab_new(mote__kv_pool *p, size_t n)
 {
-    size_t n = p->n_slabs < 2 ? 1 : p->n_slabs < 5 ? (size_t)1 << (p->n_slabs - 1) : SLAB_BLOCKS;
     mote__kv_slab *s = mote__alloc(p->meter, MOTE_MEM_KV_SLACK, slab_struct_bytes(n));
     if (!s)
         return NULL;
@@ -93,7 +91,7 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
     while (s && !s->free)
         s = s->next;
     if (!s)
-        s = slab_new(p);
+        s = slab_new(p, p->n_slabs < 2 ? 1 : p->n_slabs < 5 ? (size_t)1 << (p->n_slabs - 1) : SLAB_BLOCKS);
     mote__kv_block *b = NULL;
     if (s) {
         b = s->free;
@@ -107,11 +105,16 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
     return b;
 }
 
-void mote__kv_block_expect(const mote__kv_block *b)
+void mote__kv_pool_expect(mote__kv_pool *p, size_t n_blocks)
 {
-    mote__kv_slab *s = b->slab;
-    if (s->bytes >= (size_t)2 << 20 && !atomic_exchange(&s->advised, 1))
+    size_t n = n_blocks < MOTE_POOL_EXPECTED ? n_blocks : MOTE_POOL_EXPECTED;
+    if (n <= SLAB_BLOCKS)
+        return;
+    pthread_mutex_lock(&p->mutex);
+    mote__kv_slab *s = slab_new(p, n);
+    if (s)
         madvise(s->data, s->bytes, MADV_HUGEPAGE);
+    pthread_mutex_unlock(&p->mutex);
 }
 
 mote__kv_block *mote__kv_block_ref(mote__kv_block *b)

@@ -1,6 +1,7 @@
 /* The public functions that tell about a store or tend it: stat, ls, verify, gc, rm. */
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -220,29 +221,33 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
     return rc;
 }
 
+/* NULL: whole; else what is wrong. */
+static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
+{
+    uint8_t *file;
+    const uint8_t *tail, *blob;
+    size_t n;
+    mote__snapfile got;
+    const char *why = NULL;
+    int e = mote__snap_load(s, p->key, &file, &n);
+    if (e)
+        why = e == ENODATA ? "the file is missing or cut" : strerror(e);
+    else if (!mote__snapfile_read(&got, file, n, &tail, &blob, &why))
+        why = mote__snap_matches(&got, p) ? NULL : "it is another one";
+    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    return why;
+}
+
 static int verify_snapshots(mote__store *s, mote__index *x, report *r)
 {
     mote__snap_entry p, now;
     int rc = 0;
     for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p)); after = p.key) {
-        uint8_t *file;
-        const uint8_t *tail, *blob;
-        size_t n;
-        mote__snapfile got;
-        const char *why = "the file is missing or cut";
-        int e = mote__snap_load(s, p.key, &file, &n);
-        int bad = e || mote__snapfile_read(&got, file, n, &tail, &blob, &why);
-        if (!bad && (memcmp(got.key, p.key, sizeof p.key) || memcmp(got.tokens, p.tokens, sizeof p.tokens) ||
-                     memcmp(got.chain.id, p.chain.id, sizeof p.chain.id) || got.n_tail != p.n_tail || got.approximate != p.approximate ||
-                     got.chain.n_blocks != p.chain.n_blocks || got.chain.n_exact != p.chain.n_exact)) {
-            bad = 1;
-            why = "it is another one";
-        }
-        if (e && e != ENODATA)
-            why = strerror(e);
-        mote__free(NULL, MOTE_MEM_OTHER, file, n);
+        const char *why = look_at_snapshot(s, &p);
         r->n_snapshots++;
-        if (bad && !mote__index_snapshot_get(x, p.key, &now)) {
+        for (int again = 0; why && again < 2; again++)     /* gone is fine, and so is dropped and put anew while we looked */
+            why = mote__index_snapshot_get(x, p.key, &now) ? NULL : look_at_snapshot(s, &now);
+        if (why) {
             note(r, "snapshot", p.key, why);
             if (!s->read_only)
                 mote__drop_snapshot(s, p.key);
@@ -377,7 +382,7 @@ static uint64_t drop_empty_segments(mote__store *s)
     return n;
 }
 
-/* Files that a crash left beside their names. */
+/* Files that a crash left: beside their names, or without an entry. */
 static int remove_strays(mote__store *s)
 {
     DIR *d = opendir(s->dir);
@@ -385,8 +390,18 @@ static int remove_strays(mote__store *s)
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         char path[4200];
         struct stat st;
-        const char *end = strstr(e->d_name, ".mote.");
-        if (strncmp(e->d_name, "snap-", 5) || !end || snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path)
+        mote__snap_entry p;
+        uint8_t key[MOTE_STORE_ID];
+        if (strncmp(e->d_name, "snap-", 5) || strlen(e->d_name) < 5 + 2 * MOTE_STORE_ID + 5)
+            continue;
+        for (size_t i = 0; i < sizeof key; i++) {
+            unsigned byte = 0;
+            sscanf(e->d_name + 5 + 2 * i, "%2x", &byte);
+            key[i] = (uint8_t)byte;
+        }
+        if (!strcmp(e->d_name + 5 + 2 * MOTE_STORE_ID, ".mote") && mote__index_snapshot_get(&s->writer, key, &p) != MOTE_INDEX_NONE)
+            continue;
+        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path)
             continue;
         if (!lstat(path, &st) && S_ISREG(st.st_mode) && st.st_mtime < mote__store_now(s) - 600)
             n += !s->io->unlink(s->io->ctx, path);

@@ -90,6 +90,8 @@ static void start(walk *w, load *l)
     struct io_uring_sqe *sqe = w->uring == 1 && aligned(l) ? io_uring_get_sqe(&w->ring) : NULL;
     if (sqe) {
         io_uring_prep_readv(sqe, l->file->direct_fd, l->iov, (unsigned)l->n_iov, (uint64_t)at);
+        /* a kernel worker takes it: the page faults of the new block are its work, while this thread checks the one before */
+        io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
         io_uring_sqe_set_data(sqe, l);
         int rc = io_uring_submit(&w->ring);
         while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY)
@@ -231,10 +233,11 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
             load *l = &w.loads[started % w.n_loads];
             const mote__place *p = &entries[started].place;
             l->entry = entries[started];
+            if (started % MOTE_POOL_EXPECTED == 0)
+                mote__kv_pool_expect(pool, n - started);
             l->block = mote__kv_block_new(pool);
             if (!l->block)
                 break;
-            mote__kv_block_expect(l->block);
             l->file = mote__segfile_get(s, p->segment);
             l->head = w.buffers + started % w.n_loads * BUFFER;
             l->pad = l->head + MOTE_SLOT_ALIGN;
