@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/impl.h"
 
@@ -112,8 +114,11 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     mote__snap_name(name, e.key);
     mote__store_path(s, path, name);
     /* two processes may write the same one: each beside, under a name of its own */
-    snprintf(beside, sizeof beside, "%s.%llx", path, (unsigned long long)(uintptr_t)it ^ (unsigned long long)e.used << 20);
-    int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    uint64_t own = 0;
+    if (getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
+        own = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)it;
+    snprintf(beside, sizeof beside, "%s.%016llx", path, (unsigned long long)own);
+    int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_EXCL, 0600);
     int err = fd < 0 ? errno : mote__write_full(s, fd, &(struct iovec){ it->file, it->file_bytes }, 1, 0);
     if (!err && s->io->sync(s->io->ctx, fd))
         err = errno;
