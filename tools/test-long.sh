@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every fuzzer for ten minutes; what came of it goes to docs/results/fuzz.txt.
+# Every fuzzer for ten minutes, then the store under death and company; results go to docs/results/fuzz.txt and store-long.txt.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${MOTE_FUZZ_SECONDS:-600}
@@ -20,3 +20,17 @@ for f in fuzz/*.c; do
 done
 mv "$part" "$out"
 echo "written: $out"
+
+# the store: 1,000 deaths by kill -9, two processes for ten minutes, every crash point with more images
+store=docs/results/store-long.txt
+[ -f build/build.ninja ] || meson setup build >/dev/null
+ninja -C build >/dev/null
+{
+    echo "date      $(date -u +%Y-%m-%d)"
+    echo "commit    $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    build/tests/test-store-stress kill 1000
+    build/tests/test-store-stress share 600
+    build/tests/test-store-fault 20
+} > "$part" 2>&1
+mv "$part" "$store"
+echo "written: $store"

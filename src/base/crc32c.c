@@ -8,6 +8,9 @@
 
 /* table[k][b]: the effect of byte b followed by k zero bytes, so that eight bytes are folded at a time. */
 static uint32_t table[8][256];
+/* shift[k][b]: the effect of byte k of the register, being b, after STRIDE zero bytes. */
+enum { STRIDE = 4096 };
+static uint32_t shift[4][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_table(void)
@@ -21,6 +24,15 @@ static void make_table(void)
     for (int k = 1; k < 8; k++)
         for (int b = 0; b < 256; b++)
             table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 255];
+    /* the register moves linearly: the effect of a value is the sum of its bits' */
+    for (int k = 0; k < 4; k++)
+        for (int bit = 0; bit < 8; bit++) {
+            uint32_t c = 1u << (8 * k + bit);
+            for (int i = 0; i < STRIDE; i++)
+                c = c >> 8 ^ table[0][c & 255];
+            for (int b = 0; b < 256; b++)
+                shift[k][b] ^= b >> bit & 1 ? c : 0;
+        }
 }
 
 uint32_t mote__crc32c_table(uint32_t crc, const void *data, size_t n)
@@ -37,10 +49,29 @@ uint32_t mote__crc32c_table(uint32_t crc, const void *data, size_t n)
 }
 
 #if defined(__x86_64__)
+static uint32_t after_stride(uint32_t c)
+{
+    return shift[0][c & 255] ^ shift[1][c >> 8 & 255] ^ shift[2][c >> 16 & 255] ^ shift[3][c >> 24];
+}
+
+/* The instruction takes 3 cycles and can begin every cycle: three strides side by side, put together by shifting. */
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *data, size_t n)
 {
     const uint8_t *p = data;
     uint64_t c = ~crc;
+    for (; n >= 3 * STRIDE; n -= 3 * STRIDE, p += 3 * STRIDE) {
+        uint64_t c1 = 0, c2 = 0;
+        for (size_t i = 0; i < STRIDE; i += 8) {
+            uint64_t w[3];
+            memcpy(&w[0], p + i, 8);
+            memcpy(&w[1], p + STRIDE + i, 8);
+            memcpy(&w[2], p + 2 * STRIDE + i, 8);
+            c = _mm_crc32_u64(c, w[0]);
+            c1 = _mm_crc32_u64(c1, w[1]);
+            c2 = _mm_crc32_u64(c2, w[2]);
+        }
+        c = after_stride(after_stride((uint32_t)c) ^ (uint32_t)c1) ^ (uint32_t)c2;
+    }
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);
@@ -55,8 +86,10 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
 uint32_t mote__crc32c(uint32_t crc, const void *data, size_t n)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2"))
+    if (__builtin_cpu_supports("sse4.2")) {
+        pthread_once(&once, make_table);
         return crc32c_sse42(crc, data, n);
+    }
 #endif
     return mote__crc32c_table(crc, data, n);
 }

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { SLAB_BLOCKS = 16 };
 
@@ -59,9 +60,8 @@ void mote__kv_pool_deinit(mote__kv_pool *p)
     pthread_mutex_destroy(&p->mutex);
 }
 
-static mote__kv_slab *slab_new(mote__kv_pool *p)
+static mote__kv_slab *slab_new(mote__kv_pool *p, size_t n)
 {
-    size_t n = p->n_slabs < 2 ? 1 : p->n_slabs < 5 ? (size_t)1 << (p->n_slabs - 1) : SLAB_BLOCKS;
     mote__kv_slab *s = mote__alloc(p->meter, MOTE_MEM_KV_SLACK, slab_struct_bytes(n));
     if (!s)
         return NULL;
@@ -92,7 +92,7 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
     while (s && !s->free)
         s = s->next;
     if (!s)
-        s = slab_new(p);
+        s = slab_new(p, p->n_slabs < 2 ? 1 : p->n_slabs < 5 ? (size_t)1 << (p->n_slabs - 1) : SLAB_BLOCKS);
     mote__kv_block *b = NULL;
     if (s) {
         b = s->free;
@@ -107,6 +107,18 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
     }
     pthread_mutex_unlock(&p->mutex);
     return b;
+}
+
+void mote__kv_pool_expect(mote__kv_pool *p, size_t n_blocks)
+{
+    size_t n = n_blocks < MOTE_POOL_EXPECTED ? n_blocks : MOTE_POOL_EXPECTED;
+    if (n <= SLAB_BLOCKS)
+        return;
+    pthread_mutex_lock(&p->mutex);
+    mote__kv_slab *s = slab_new(p, n);
+    if (s)
+        madvise(s->data, s->bytes, MADV_HUGEPAGE);
+    pthread_mutex_unlock(&p->mutex);
 }
 
 mote__kv_block *mote__kv_block_ref(mote__kv_block *b)

@@ -33,6 +33,10 @@ typedef struct mote__kv_pool {
 void mote__kv_pool_init(mote__kv_pool *pool, const mote__kv_layout *layout, mote__meter *meter);
 void mote__kv_pool_deinit(mote__kv_pool *pool);          /* all blocks must have been released */
 mote__kv_block *mote__kv_block_new(mote__kv_pool *pool); /* one reference, zeros; NULL: no memory */
+/* So many blocks will be taken and filled at once (a stored prefix is restored): the next blocks come from one slab of up to 128, in large
+ * pages where the system has them, which saves most of the page faults. A hint; ask again after 128. */
+void mote__kv_pool_expect(mote__kv_pool *pool, size_t n_blocks);
+enum { MOTE_POOL_EXPECTED = 128 };
 mote__kv_block *mote__kv_block_ref(mote__kv_block *block);
 void mote__kv_block_unref(mote__kv_pool *pool, mote__kv_block *block);
 

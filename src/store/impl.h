@@ -13,7 +13,8 @@
 
 enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
 
-typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, refs, dead; } mote__segfile;
+/* direct_fd: the same file past the page cache, or -1. */
+typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, direct_fd, refs, dead; } mote__segfile;
 
 typedef enum mote__item_kind { MOTE_ITEM_BLOCK, MOTE_ITEM_SNAPSHOT, MOTE_ITEM_DROP, MOTE_ITEM_DROP_SNAPSHOT } mote__item_kind;
 typedef enum mote__item_end { MOTE_ITEM_WAITING, MOTE_ITEM_WRITTEN, MOTE_ITEM_KNOWN, MOTE_ITEM_DROPPED, MOTE_ITEM_FAILED } mote__item_end;
@@ -122,6 +123,7 @@ void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t
 /* ---- snapshot.c ---- */
 void mote__snap_name(char name[64], const uint8_t *key);
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);    /* 0, ENODATA, errno; mote__free(NULL, OTHER, file, n) */
+int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e);            /* 1: the file is what the entry promises */
 void mote__write_snapshot(mote__store *s, mote__item *item);               /* write_mutex held */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key);              /* write_mutex held */
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);

@@ -30,7 +30,9 @@ mote__segfile *mote__segfile_get(mote__store *s, uint32_t id)
             f = NULL;
             errno = e;
         } else {
-            *f = (mote__segfile){ .next = s->files, .id = id, .fd = fd };
+            *f = (mote__segfile){ .next = s->files, .id = id, .fd = fd, .direct_fd = -1 };
+            if (s->io->direct_reads)
+                f->direct_fd = s->io->open(s->io->ctx, path, O_RDONLY | O_DIRECT, 0);
             s->files = f;
         }
     }
@@ -46,6 +48,8 @@ static void close_unused(mote__store *s, int all)
         if (f->refs == 0 && (f->dead || all)) {
             *at = f->next;
             s->io->close(s->io->ctx, f->fd);
+            if (f->direct_fd >= 0)
+                s->io->close(s->io->ctx, f->direct_fd);
             mote__free(NULL, MOTE_MEM_OTHER, f, sizeof *f);
         } else {
             at = &f->next;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/impl.h"
 
@@ -44,17 +46,25 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
     return e;
 }
 
+/* The entry goes first, the file after it, and only if nobody has put the same snapshot meanwhile: a put renames its file into place inside
+ * its transaction, and only one process at a time is inside one. A crash in between leaves a file without an entry, for gc. */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key)
 {
     char name[64], path[4200];
+    mote__snap_entry e;
     int rc = mote__index_snapshot_drop(&s->writer, key);
+    if (!rc)
+        rc = mote__index_begin(&s->writer);
     if (rc) {
         failed(s, rc, "dropping a snapshot");
         return;
     }
     mote__snap_name(name, key);
     mote__store_path(s, path, name);
-    s->io->unlink(s->io->ctx, path);
+    if (mote__index_snapshot_get(&s->writer, key, &e) == MOTE_INDEX_NONE)
+        s->io->unlink(s->io->ctx, path);
+    if (mote__index_commit(&s->writer))
+        mote__index_rollback(&s->writer);
 }
 
 /* The least recently used go until `bytes` more fit. 1: they do. */
@@ -104,15 +114,16 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     mote__snap_name(name, e.key);
     mote__store_path(s, path, name);
     /* two processes may write the same one: each beside, under a name of its own */
-    snprintf(beside, sizeof beside, "%s.%llx", path, (unsigned long long)(uintptr_t)it ^ (unsigned long long)e.used << 20);
-    int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    uint64_t own = 0;
+    if (getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
+        own = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)it;
+    snprintf(beside, sizeof beside, "%s.%016llx", path, (unsigned long long)own);
+    int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_EXCL, 0600);
     int err = fd < 0 ? errno : mote__write_full(s, fd, &(struct iovec){ it->file, it->file_bytes }, 1, 0);
     if (!err && s->io->sync(s->io->ctx, fd))
         err = errno;
     if (fd >= 0)
         s->io->close(s->io->ctx, fd);
-    if (!err && (s->io->rename(s->io->ctx, beside, path) || s->io->sync_dir(s->io->ctx, s->dir)))
-        err = errno;
     if (err) {
         it->end = MOTE_ITEM_FAILED;
         mote__store_log(s, "a snapshot cannot be written: %s", strerror(err));
@@ -120,16 +131,35 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
             s->io->unlink(s->io->ctx, beside);
         return;
     }
-    rc = mote__index_snapshot_put(&s->writer, &e);
-    it->end = rc ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
-    if (rc)
-        failed(s, rc, "indexing a snapshot");
+    rc = mote__index_begin(&s->writer);
+    if (!rc && (s->io->rename(s->io->ctx, beside, path) || s->io->sync_dir(s->io->ctx, s->dir)))
+        err = errno;
+    if (!rc && !err)
+        rc = mote__index_snapshot_put(&s->writer, &e);
+    if (!rc && !err)
+        rc = mote__index_commit(&s->writer);
+    it->end = rc || err ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
+    if (rc || err) {
+        mote__index_rollback(&s->writer);
+        s->io->unlink(s->io->ctx, beside);
+        if (err)
+            mote__store_log(s, "a snapshot cannot be put in its place: %s", strerror(err));
+        else
+            failed(s, rc, "indexing a snapshot");
+    }
 }
 
 /* ---- finding ---- */
 
+int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e)
+{
+    return !memcmp(s->key, e->key, sizeof e->key) && !memcmp(s->tokens, e->tokens, sizeof e->tokens) &&
+           !memcmp(s->chain.id, e->chain.id, sizeof e->chain.id) && s->chain.n_blocks == e->chain.n_blocks &&
+           s->chain.n_exact == e->chain.n_exact && s->approximate == e->approximate && s->n_tail == e->n_tail;
+}
+
 /* One candidate: 1 = loaded and whole, 0 = not this one. */
-static int take(mote__store *s, const mote__store_context *c, const mote__snap_entry *e, const uint8_t *tail, mote__snapshot *out)
+static int take(mote__store *s, const mote__store_context *c, const mote__snap_entry *e, const uint8_t *tail, int again, mote__snapshot *out)
 {
     mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail }, got;
     const uint8_t *file_tail, *blob;
@@ -147,10 +177,7 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
         return 0;
     }
     int bad = err || mote__snapfile_read(&got, file, n, &file_tail, &blob, &why);
-    if (!bad && (memcmp(got.key, want.key, sizeof got.key) || memcmp(got.context, c->hash, sizeof got.context) ||
-                 memcmp(got.tokens, e->tokens, sizeof got.tokens) || memcmp(got.chain.id, e->chain.id, sizeof got.chain.id) ||
-                 got.chain.n_blocks != e->chain.n_blocks || got.chain.n_exact != e->chain.n_exact || got.approximate != e->approximate ||
-                 got.n_tail != e->n_tail || memcmp(file_tail, tail, got.n_tail * 4u))) {
+    if (!bad && (!mote__snap_matches(&got, e) || memcmp(got.context, c->hash, sizeof got.context) || memcmp(file_tail, tail, got.n_tail * 4u))) {
         bad = 1;
         why = "it is another one";
     }
@@ -164,9 +191,11 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
     if (bad) {
         mote__snap_entry now;
         pthread_mutex_lock(&s->read_mutex);
-        int gone = mote__index_snapshot_get(&s->reader, e->key, &now) != 0;
+        int there = !mote__index_snapshot_get(&s->reader, e->key, &now);
         pthread_mutex_unlock(&s->read_mutex);
-        if (!gone) {
+        if (there && again)                                /* dropped and put anew while we looked, perhaps */
+            return take(s, c, e, tail, again - 1, out);
+        if (there) {
             mote__store_log(s, "a snapshot is damaged (%s) and is dropped", err ? "the file is missing or cut" : why);
             pthread_mutex_lock(&s->mutex);
             s->counts.damaged_snapshots++;
@@ -209,7 +238,7 @@ int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, cons
             broken = rc < 0;
             if (rc)
                 break;
-            if (stands && e.chain.n_blocks == k && e.used >= oldest && !(exact_only && e.approximate) && (found = take(s, c, &e, tail, out))) {
+            if (stands && e.chain.n_blocks == k && e.used >= oldest && !(exact_only && e.approximate) && (found = take(s, c, &e, tail, 2, out))) {
                 pthread_mutex_lock(&s->mutex);
                 s->counts.found_snapshots++;
                 if (s->n_touched < MOTE_STORE_TOUCHED)

@@ -253,7 +253,7 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     if (!s->tuning.segment_bytes)
         s->tuning.segment_bytes = (size_t)4 << 30;
     if (!s->tuning.reads_in_flight || s->tuning.reads_in_flight > 64)
-        s->tuning.reads_in_flight = s->tuning.reads_in_flight ? 64 : 8;
+        s->tuning.reads_in_flight = s->tuning.reads_in_flight ? 64 : 16;
     pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
     for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
         pthread_mutex_init(mutexes[i], NULL);

@@ -63,7 +63,7 @@ typedef struct mote__store_tuning {
     const mote__store_io *io;              /* NULL: the system's                                        */
     size_t queue_items;                    /* waiting puts before new ones are dropped; 0 = 1024        */
     size_t segment_bytes;                  /* largest segment file; 0 = 4 GiB                           */
-    size_t reads_in_flight;                /* 0 = 8                                                     */
+    size_t reads_in_flight;                /* 0 = 16                                                    */
     int no_uring;                          /* 1: pread                                                  */
     int64_t (*now)(void *ctx);             /* seconds since 1970; NULL: the system's clock              */
     void *now_ctx;

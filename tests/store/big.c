@@ -1,7 +1,8 @@
 /* The store at the published geometry: bytes on disk per token, and reading against what the disk gives. Not part of the tests: it takes
  * space and a quiet disk.
  *
- *   store-big DIR [BLOCKS [ROUNDS]]        default 4800 blocks (1.1 GB), 5 rounds; DIR must not exist and is removed
+ *   store-big DIR [BLOCKS [ROUNDS [READS]]]   default 4800 blocks (1.1 GB) in prompts of 240 (61,440 tokens), 5 rounds; DIR must not exist and is removed;
+ *                                         READS in flight: as the store has it
  *
  * Each round drops the page cache and reads the same segments in four ways, in an order that changes: sequentially with O_DIRECT, 1 MiB at a time; the
  * same with 8 reads in flight (the limit that ratios refer to); mote__store_match; and match with plain preads. The cache is dropped by
@@ -11,7 +12,7 @@
 
 #include "common.h"
 
-enum { BYTES = 227840, CHUNK = 1 << 20, DEPTH = 8 };
+enum { PROMPT = 240, BYTES = 227840, CHUNK = 1 << 20, DEPTH = 8 };
 static fixture f;
 static size_t n_blocks = 4800;
 static int rounds = 5;
@@ -100,26 +101,38 @@ static double read_direct(const segments *s, unsigned depth)
     return (double)done / t;
 }
 
+/* Prompt after prompt, each as a run would restore it: into new cache blocks, which are given back afterwards. */
 static double read_match(const int32_t *ids, mote__kv_block **blocks, int no_uring)
 {
+    double t = 0;
     f.tuning.no_uring = no_uring;
     must_open(&f);
-    mote__chain chain = { 0 };
-    double began = clock_s();
-    size_t n = mote__store_match(f.store, &f.context, NULL, ids, n_blocks * 256, &f.pool, blocks, &chain);
-    double t = clock_s() - began;
-    if (n != n_blocks)
-        fail_msg("%zu of %zu blocks: %s", n, n_blocks, f.log);
-    mote_store_close(f.store);
-    /* right, besides: some of them in full */
-    mote__chain at = { 0 };
-    for (size_t i = 0; i < n; i++) {
-        at = mote__chain_next(&f.context, &at, ids + i * 256, 1);
-        if (i % 97 == 0 && !is_content(blocks[i]->data, BYTES, at.id))
-            fail_msg("block %zu is wrong", i);
-        mote__kv_block_unref(&f.pool, blocks[i]);
+    for (size_t p = 0; p < n_blocks / PROMPT; p++) {
+        const int32_t *own = ids + p * PROMPT * 256;
+        mote__chain chain = { 0 }, at = { 0 };
+        double began = clock_s();
+        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks, &chain);
+        t += clock_s() - began;
+        if (n != PROMPT)
+            fail_msg("%zu of %d blocks: %s", n, PROMPT, f.log);
+        /* right, besides: some of them in full */
+        for (size_t i = 0; i < n; i++) {
+            at = mote__chain_next(&f.context, &at, own + i * 256, 1);
+            if (i % 97 == 0 && !is_content(blocks[i]->data, BYTES, at.id))
+                fail_msg("block %zu is wrong", i);
+            mote__kv_block_unref(&f.pool, blocks[i]);
+        }
     }
-    return (double)n * mote__slot_bytes(BYTES) / t;
+    mote_store_close(f.store);
+    return (double)n_blocks * mote__slot_bytes(BYTES) / t;
+}
+
+/* Processor seconds of the process so far: what else runs on the machine does not count. */
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
@@ -133,12 +146,11 @@ static void run(void **state)
     mote__kv_block **blocks = malloc(n_blocks * sizeof *blocks);
     assert_true(ids && blocks);
     make_ids(ids, n_blocks * 256, 1, 0);
-    /* fresh pages for the blocks are not part of reading: the pool is warm */
     must_open(&f);
     double began = clock_s();
-    mote__chain chain = { 0 };
-    for (size_t i = 0; i < n_blocks; i += 64) {
-        put_blocks(&f, &f.context, &f.pool, &chain, ids, i + 64 < n_blocks ? i + 64 : n_blocks, n_blocks);
+    for (size_t p = 0; p < n_blocks / PROMPT; p++) {
+        mote__chain chain = { 0 };
+        put_blocks(&f, &f.context, &f.pool, &chain, ids + p * PROMPT * 256, PROMPT, PROMPT);
         mote__store_flush(f.store, NULL);
     }
     double filled = clock_s() - began;
@@ -166,12 +178,14 @@ static void run(void **state)
     list_segments(&s);
     printf("written at %.0f MB/s (contents made in between)\n", (double)s.bytes / filled / 1e6);
     static const char *const name[4] = { "O_DIRECT, 1 in flight", "O_DIRECT, 8 in flight", "match, io_uring", "match, pread" };
-    double rate[4][16];
+    double rate[4][16], cpu[4] = { 0 };
     for (int r = 0; r < rounds; r++)
         for (int k = 0; k < 4; k++) {
             int way = (k + r) % 4;
             drop_cache(&s);
+            double before = cpu_s();
             rate[way][r] = way < 2 ? read_direct(&s, way ? DEPTH : 1) : read_match(ids, blocks, way == 3);
+            cpu[way] += cpu_s() - before;
         }
     double limit = 0;
     for (int way = 0; way < 4; way++)
@@ -179,8 +193,14 @@ static void run(void **state)
     limit = rate[1][rounds / 2] > rate[0][rounds / 2] ? rate[1][rounds / 2] : rate[0][rounds / 2];
     printf("%zu MB, page cache dropped before each, %d rounds\n", s.bytes / 1000000, rounds);
     for (int way = 0; way < 4; way++)
-        printf("  %-22s median %5.0f MB/s (%.0f to %.0f), %.2f of the limit\n", name[way], rate[way][rounds / 2] / 1e6, rate[way][0] / 1e6,
-               rate[way][rounds - 1] / 1e6, rate[way][rounds / 2] / limit);
+        printf("  %-22s median %5.0f MB/s (%.0f to %.0f), %.2f of the limit; %.2f s of processor time a GB\n", name[way], rate[way][rounds / 2] / 1e6, rate[way][0] / 1e6,
+               rate[way][rounds - 1] / 1e6, rate[way][rounds / 2] / limit, cpu[way] / rounds / ((double)s.bytes / 1e9));
+    for (size_t i = 0; i < s.n; i++) {
+        int fd = open(s.path[i], O_RDONLY);
+        while (read(fd, blocks, n_blocks * sizeof *blocks) > 0)
+            ;
+        close(fd);
+    }
     double warm = read_match(ids, blocks, 0);
     printf("  %-22s %12.0f MB/s\n", "match, from page cache", warm / 1e6);
     mote__kv_pool_deinit(&f.pool);
@@ -192,14 +212,16 @@ static void run(void **state)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "store-big DIR [BLOCKS [ROUNDS]]\n");
+        fprintf(stderr, "store-big DIR [BLOCKS [ROUNDS [READS]]]\n");
         return 2;
     }
     snprintf(f.dir, sizeof f.dir, "%s", argv[1]);
     if (argc > 2)
-        n_blocks = (size_t)atol(argv[2]);
+        n_blocks = ((size_t)atol(argv[2]) + PROMPT - 1) / PROMPT * PROMPT;
     if (argc > 3)
         rounds = atoi(argv[3]) < 16 ? atoi(argv[3]) : 15;
+    if (argc > 4)
+        f.tuning.reads_in_flight = (size_t)atol(argv[4]);
     if (!access(f.dir, F_OK)) {
         fprintf(stderr, "%s exists\n", f.dir);
         return 2;

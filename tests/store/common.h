@@ -21,7 +21,7 @@ typedef struct fixture {
     mote__store *store;
     mote_store_params params;
     mote__store_tuning tuning;
-    int64_t now;
+    _Atomic int64_t now;
     char log[4096];                        /* lines so far */
     pthread_mutex_t log_mutex;
 } fixture;
@@ -34,7 +34,7 @@ static inline void test_log(void *ctx, const char *line)
     snprintf(f->log + n, sizeof f->log - n, "%s\n", line);
     pthread_mutex_unlock(&f->log_mutex);
 }
-static inline int64_t test_now(void *ctx) { return __atomic_load_n(&((fixture *)ctx)->now, __ATOMIC_RELAXED); }
+static inline int64_t test_now(void *ctx) { return ((fixture *)ctx)->now; }
 
 static inline void remove_dir(const char *dir)
 {

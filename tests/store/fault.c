@@ -22,7 +22,7 @@ static uint64_t done_blocks(fixture *f)
 /* A little of everything. Failures are expected; crashing, hanging, or lying is not. */
 static void workload(fixture *f, acked *a, int strict)
 {
-    mote__kv_block *blocks[PROMPTS][BLOCKS];
+    mote__kv_block *blocks[PROMPTS][BLOCKS] = { { NULL } };
     mote__chain at[PROMPTS] = { 0 };
     memset(a, 0, sizeof *a);
     for (int p = 0; p < PROMPTS; p++)

@@ -19,7 +19,7 @@ static void crc(void **state)
         assert_int_equal(mote__crc32c_table(0, b, 32), want[k]);
     }
     rnd r = { 3 };
-    static uint8_t data[4099];
+    static uint8_t data[60007];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)rnd_u64(&r);
     for (int k = 0; k < 2000; k++) {
