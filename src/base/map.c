@@ -7,6 +7,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static mote__file_id id_of(const struct stat *st)
+{
+    return (mote__file_id){ st->st_dev, st->st_ino, (uint64_t)st->st_size, st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
+                            st->st_ctim.tv_sec * INT64_C(1000000000) + st->st_ctim.tv_nsec };
+}
+
+int mote__file_id_get(mote__file_id *id, const char *path, mote_err *err)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return mote__fail(err, MOTE_EIO, "%s: cannot stat: %s", path, strerror(errno));
+    *id = id_of(&st);
+    return MOTE_OK;
+}
+
 int mote__map_open(mote__map *map, const char *path, mote_err *err)
 {
     *map = (mote__map){ 0 };
@@ -24,8 +39,10 @@ int mote__map_open(mote__map *map, const char *path, mote_err *err)
         if (p == MAP_FAILED)
             rc = mote__fail(err, MOTE_EIO, "%s: cannot map: %s", path, strerror(errno));
         else
-            *map = (mote__map){ p, (size_t)st.st_size };
+            *map = (mote__map){ .data = p, .size = (size_t)st.st_size };
     }
+    if (!rc)
+        map->id = id_of(&st);
     close(fd);
     return rc;
 }

@@ -7,14 +7,20 @@
 
 #include "base/err.h"
 
+/* What tells one state of a file from another without reading it. */
+typedef struct mote__file_id { uint64_t device, inode, size; int64_t mtime_ns, ctime_ns; } mote__file_id;
+
 typedef struct mote__map {
     const uint8_t *data;   /* owned mapping; NULL for an empty file */
     size_t size;
+    mote__file_id id;      /* when it was opened */
 } mote__map;
 
 /* MOTE_EIO with the path and the system's reason; refuses anything that is not a regular file. */
 int mote__map_open(mote__map *map, const char *path, mote_err *err);
 void mote__map_close(mote__map *map);
+/* The state a file is in now; MOTE_EIO. */
+int mote__file_id_get(mote__file_id *id, const char *path, mote_err *err);
 
 /* Little-endian reads from unaligned memory. */
 static inline uint16_t mote__le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }

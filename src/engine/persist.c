@@ -21,7 +21,10 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
     char path[4200], geometry[32 * MOTE_MAX_SOURCES] = "";
     snprintf(path, sizeof path, "%s/config.json", m->path);
     if (!m->has_fingerprint) {
-        int rc = mote__fingerprint(m->fingerprint, m->net.weights.ckpt, path, err);
+        const mote__checkpoint *ckpt = m->net.weights.ckpt;
+        int rc = mote__checkpoint_bytes(ckpt) < MOTE_FINGERPRINT_WHOLE
+                     ? mote__fingerprint(m->fingerprint, ckpt, path, err)
+                     : mote__fingerprint_noted(m->fingerprint, ckpt, path, mote__store_dir(store), mote__store_writable(store), err);
         if (rc)
             return rc;
         m->has_fingerprint = 1;

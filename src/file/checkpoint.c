@@ -41,6 +41,7 @@ size_t mote__checkpoint_n_tensors(const mote__checkpoint *c) { return c->tensors
 const mote__tensor *mote__checkpoint_tensor(const mote__checkpoint *c, size_t i) { return &all(c)[i]; }
 size_t mote__checkpoint_n_shards(const mote__checkpoint *c) { return c->n_shards; }
 const char *mote__checkpoint_shard_path(const mote__checkpoint *c, size_t shard) { return c->shards[shard].path; }
+const mote__map *mote__checkpoint_shard_map(const mote__checkpoint *c, size_t shard) { return &c->shards[shard].map; }
 uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *c, size_t shard) { return c->shards[shard].map.size; }
 uint64_t mote__checkpoint_bytes(const mote__checkpoint *c) { return c->n_bytes; }
 

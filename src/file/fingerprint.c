@@ -5,7 +5,6 @@
 #include <string.h>
 
 enum { PAGE = 4096 };
-#define WHOLE ((uint64_t)1 << 30)
 
 static void add_u64(EVP_MD_CTX *md, uint64_t v)
 {
@@ -50,7 +49,7 @@ int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const ch
         mote__map_close(&config);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fingerprint");
     }
-    int whole = mote__checkpoint_bytes(ckpt) < WHOLE;
+    int whole = mote__checkpoint_bytes(ckpt) < MOTE_FINGERPRINT_WHOLE;
     add_text(md, whole ? "mote fingerprint 1 whole" : "mote fingerprint 1 pages");
     add_u64(md, config.size);
     EVP_DigestUpdate(md, config.data, config.size);

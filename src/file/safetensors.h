@@ -46,6 +46,7 @@ const mote__tensor *mote__checkpoint_find(const mote__checkpoint *ckpt, const ch
 size_t mote__checkpoint_n_shards(const mote__checkpoint *ckpt);
 const char *mote__checkpoint_shard_path(const mote__checkpoint *ckpt, size_t shard);
 uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *ckpt, size_t shard);   /* of the file */
+const mote__map *mote__checkpoint_shard_map(const mote__checkpoint *ckpt, size_t shard);
 uint64_t mote__checkpoint_bytes(const mote__checkpoint *ckpt);          /* of all tensors */
 
 /* Parse one file held in memory (the fuzzer's door): calls back for each tensor in offset order. The tensor's name lives

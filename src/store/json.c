@@ -55,7 +55,7 @@ static void disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, 
             *blocks += n;
         else if (!strncmp(e->d_name, "snap-", 5))
             *snapshots += n;
-        else if (!strncmp(e->d_name, "index.", 6) || !strcmp(e->d_name, "lock"))
+        else if (!strncmp(e->d_name, "index.", 6) || !strncmp(e->d_name, "model-", 6) || !strcmp(e->d_name, "lock"))
             *index += n;
     }
     if (d)

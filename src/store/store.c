@@ -297,6 +297,9 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     return 0;
 }
 
+const char *mote__store_dir(const mote__store *s) { return s->dir; }
+int mote__store_writable(const mote__store *s) { return !s->read_only; }
+
 int mote_store_open(mote_store **store, const char *dir, const mote_store_params *params, mote_err *err)
 {
     return mote__store_open(store, dir, params, NULL, err);

@@ -74,6 +74,8 @@ typedef struct mote__store_tuning {
 int mote__store_open(mote__store **store, const char *dir, const mote_store_params *params, const mote__store_tuning *tuning,
                      mote_err *err);
 /* mote_store_close(store) of the public header writes what is queued and closes. */
+const char *mote__store_dir(const mote__store *store);
+int mote__store_writable(const mote__store *store);
 
 /* ---- blocks --------------------------------------------------------------------------------------------------- */
 

@@ -77,6 +77,10 @@ static int remove_strays(mote__store *s)
         struct stat st;
         mote__snap_entry p;
         uint8_t key[MOTE_STORE_ID];
+        /* notes of fingerprints (file/fingerprint_note.c): they cost a second to make anew */
+        if (!strncmp(e->d_name, "model-", 6) && snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) < (int)sizeof path &&
+            !lstat(path, &st) && S_ISREG(st.st_mode) && s->ttl >= 0 && st.st_mtime < time(NULL) - s->ttl)
+            n += !s->io->unlink(s->io->ctx, path);
         if (strncmp(e->d_name, "snap-", 5) || strlen(e->d_name) < 5 + 2 * MOTE_STORE_ID + 5)
             continue;
         for (size_t i = 0; i < sizeof key; i++) {
