@@ -207,6 +207,8 @@ typedef struct mote_store_params {
     uint64_t snapshot_budget_bytes;  /* 0 = 4 GiB                                                  */
     double ttl_s;                    /* unused for so long: gone; 0 = 72 h, negative = never       */
     double snapshot_ttl_s;           /* the same for snapshots; 0 = 72 h                           */
+    uint64_t snapshot_memory_bytes;  /* the newest snapshots stay in memory as well; 0 = 64 MiB    */
+    double snapshot_memory_ttl_s;    /* and for so long; 0 = 5 minutes, negative = no limit        */
     int read_only;                   /* 1: write nothing, not even times of use                    */
     int must_exist;                  /* 1: MOTE_EIO where there is no store yet                    */
     void (*log)(void *ctx, const char *line);    /* may be NULL; from any thread                   */

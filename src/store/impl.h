@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "store/index.h"
+#include "store/recent.h"
 #include "store/vfs.h"
 
 enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
@@ -62,6 +63,7 @@ struct mote_store {
     uint8_t (*touched)[MOTE_STORE_ID];     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
     size_t n_touched;
     mote__store_counts counts;
+    mote__recent recent;                   /* snapshots in memory; its lock is taken last */
     uint64_t rebuilds_told;                /* by verify */
     _Atomic int damaged;                   /* the index gave nonsense: it must be made anew */
     int64_t retry_at;                      /* not before: for an index that could not be opened */
@@ -124,6 +126,7 @@ void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t
 void mote__snap_name(char name[64], const uint8_t *key);
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);    /* 0, ENODATA, errno; mote__free(NULL, OTHER, file, n) */
 int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e);            /* 1: the file is what the entry promises */
+mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it);      /* what the index will say of a queued one, used now */
 void mote__write_snapshot(mote__store *s, mote__item *item);               /* write_mutex held */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key);              /* write_mutex held */
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);

@@ -92,6 +92,10 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
     put_u(o, "snapshots", m.snapshots);
     put_u(o, "snapshot_bytes", m.snapshot_bytes);
     put_u(o, "snapshot_disk_bytes", snapshot_bytes);
+    uint64_t n_recent, recent_bytes;
+    mote__recent_sum(&s->recent, &n_recent, &recent_bytes);
+    put_u(o, "memory_snapshots", n_recent);
+    put_u(o, "memory_snapshot_bytes", recent_bytes);
     put(o, "read_only", json_boolean(s->read_only));
     mote__store_counts c;
     mote__store_get_counts(s, &c);
@@ -101,7 +105,8 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
         { "dropped_blocks", c.dropped_blocks }, { "failed_blocks", c.failed_blocks }, { "put_snapshots", c.put_snapshots },
         { "written_snapshots", c.written_snapshots }, { "known_snapshots", c.known_snapshots },
         { "dropped_snapshots", c.dropped_snapshots }, { "failed_snapshots", c.failed_snapshots }, { "matched_blocks", c.matched_blocks },
-        { "found_snapshots", c.found_snapshots }, { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
+        { "found_snapshots", c.found_snapshots },
+        { "recent_snapshots", c.recent_snapshots }, { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
         { "evicted_blocks", c.evicted_blocks }, { "rebuilds", c.rebuilds },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -128,6 +128,8 @@ mote__store_put_result mote__store_put_snapshot(mote__store *s, const mote__stor
         return dropped(s, 1);
     }
     mote__snapfile_write(it->file, &it->snap, tail, blob);
+    mote__snap_entry e = mote__snap_entry_of(s, it);
+    mote__recent_put(&s->recent, &e, c->hash, it->file, e.used);
     if (mote__queue_push(s, it, 0))
         return dropped(s, 1);
     count_put(s, &s->counts.put_snapshots);

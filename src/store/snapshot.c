@@ -52,6 +52,7 @@ void mote__drop_snapshot(mote__store *s, const uint8_t *key)
 {
     char name[64], path[4200];
     mote__snap_entry e;
+    mote__recent_drop(&s->recent, key);
     int rc = mote__index_snapshot_drop(&s->writer, key);
     if (!rc)
         rc = mote__index_begin(&s->writer);
@@ -91,13 +92,19 @@ int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped)
     }
 }
 
+mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it)
+{
+    mote__snap_entry e = { .chain = it->snap.chain, .approximate = it->snap.approximate, .n_tail = it->snap.n_tail, .bytes = it->file_bytes,
+                           .created = (int64_t)(it->snap.created & INT64_MAX), .used = mote__store_now(s) };
+    memcpy(e.key, it->snap.key, sizeof e.key);
+    memcpy(e.tokens, it->snap.tokens, sizeof e.tokens);
+    return e;
+}
+
 void mote__write_snapshot(mote__store *s, mote__item *it)
 {
     char name[64], path[4200], beside[4300];
-    mote__snap_entry e = { .chain = it->snap.chain, .approximate = it->snap.approximate, .n_tail = it->snap.n_tail, .bytes = it->file_bytes,
-                           .created = (int64_t)(it->snap.created & INT64_MAX), .used = mote__store_now(s) }, old;
-    memcpy(e.key, it->snap.key, sizeof e.key);
-    memcpy(e.tokens, it->snap.tokens, sizeof e.tokens);
+    mote__snap_entry e = mote__snap_entry_of(s, it), old;
     int rc = mote__index_snapshot_get(&s->writer, e.key, &old);
     it->end = rc < 0 ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
     if (rc < 0)
@@ -164,14 +171,14 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
     mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail }, got;
     const uint8_t *file_tail, *blob;
     const char *why = "";
-    uint8_t *file;
     size_t n;
     memcpy(want.context, c->hash, sizeof want.context);
     memcpy(want.tokens, e->tokens, sizeof want.tokens);
     mote__snapfile_key(&want, tail);
     if (memcmp(want.key, e->key, sizeof want.key))
         return 0;                                      /* another tail */
-    int err = mote__snap_load(s, e->key, &file, &n);
+    uint8_t *file = mote__recent_get(&s->recent, e->key, &n, mote__store_now(s));
+    int recent = file != NULL, err = recent ? 0 : mote__snap_load(s, e->key, &file, &n);
     if (err && err != ENODATA) {
         mote__store_log(s, "a snapshot cannot be read: %s", strerror(err));
         return 0;
@@ -188,6 +195,10 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
                                  .exact = !got.approximate, .blob = copy, .blob_bytes = (size_t)got.blob_bytes };
     }
     mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    if (bad && recent) {
+        mote__recent_drop(&s->recent, e->key);
+        return take(s, c, e, tail, again, out);        /* from the disk */
+    }
     if (bad) {
         mote__snap_entry now;
         pthread_mutex_lock(&s->read_mutex);
@@ -203,7 +214,62 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
             mote__queue_drop_snapshot(s, e->key);
         }
     }
+    if (copy) {
+        pthread_mutex_lock(&s->mutex);
+        s->counts.found_snapshots++;
+        s->counts.recent_snapshots += (uint64_t)recent;
+        if (s->n_touched < MOTE_STORE_TOUCHED)
+            memcpy(s->touched[s->n_touched++], e->key, MOTE_STORE_ID);
+        pthread_mutex_unlock(&s->mutex);
+    }
     return copy != NULL;
+}
+
+/* The candidates on one prefix, in memory and on disk: two lists in one order, read as one. */
+typedef struct seek { mote__snap_entry e[2]; int state[2]; int64_t skip[2]; } seek;       /* state: 0 to be read, 1 there, 2 at the end */
+enum { MEMORY, DISK };
+
+/* The better of the next two -> *e; 0, MOTE_INDEX_NONE, or an error of the index. */
+static int next_candidate(mote__store *s, const mote__store_context *c, seek *k, const uint8_t *tokens, uint32_t max_tail, mote__snap_entry *e)
+{
+    for (int t = MEMORY; t <= DISK; t++) {
+        if (k->state[t])
+            continue;
+        int rc = MOTE_INDEX_NONE;
+        if (t == MEMORY) {
+            rc = mote__recent_on(&s->recent, c->hash, tokens, max_tail, k->skip[t], mote__store_now(s), &k->e[t]);
+        } else if (!atomic_load(&s->damaged)) {
+            pthread_mutex_lock(&s->read_mutex);
+            rc = mote__index_snapshot_on(&s->reader, tokens, max_tail, k->skip[t], &k->e[t]);
+            if (rc < 0)
+                mote__store_index_failed(s, &s->reader, rc, "looking for a snapshot");
+            pthread_mutex_unlock(&s->read_mutex);
+        }
+        if (rc < 0)
+            return rc;
+        k->state[t] = rc ? 2 : 1;
+        k->skip[t]++;
+    }
+    if (k->state[MEMORY] == 2 && k->state[DISK] == 2)
+        return MOTE_INDEX_NONE;
+    int t = k->state[MEMORY] == 2 || (k->state[DISK] == 1 && mote__snap_before(&k->e[DISK], &k->e[MEMORY])) ? DISK : MEMORY;
+    *e = k->e[t];
+    k->state[t] = 0;
+    return 0;
+}
+
+/* The block it stands on is stored, and its time is not up. */
+static int stands(mote__store *s, const mote__snap_entry *e)
+{
+    mote__entry under;
+    if (s->snap_ttl >= 0 && e->used < mote__store_now(s) - s->snap_ttl)
+        return 0;
+    if (e->chain.n_blocks == 0)
+        return 1;
+    pthread_mutex_lock(&s->read_mutex);
+    int there = !atomic_load(&s->damaged) && !mote__index_get(&s->reader, e->chain.id, &under);
+    pthread_mutex_unlock(&s->read_mutex);
+    return there;
 }
 
 int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids, size_t n_ids, int exact_only,
@@ -219,33 +285,16 @@ int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, cons
         chain = mote__chain_next(c, &chain, ids + i * MOTE_BLOCK_TOKENS, 1);
         memcpy(tokens[i + 1], chain.id, MOTE_STORE_ID);
     }
-    int found = 0, broken = 0;
-    int64_t oldest = s->snap_ttl < 0 ? INT64_MIN : mote__store_now(s) - s->snap_ttl;
-    for (size_t k = n_blocks + 1; k-- > 0 && !found && !broken;) {
+    int found = 0, rc = 0;
+    for (size_t k = n_blocks + 1; k-- > 0 && !found && rc >= 0;) {
         size_t tail_ids = n_ids - k * MOTE_BLOCK_TOKENS;
         tail_ids = tail_ids < MOTE_BLOCK_TOKENS ? tail_ids : MOTE_BLOCK_TOKENS - 1;
         uint8_t tail[MOTE_SLOT_IDS];
         mote__put_ids(tail, ids + k * MOTE_BLOCK_TOKENS, tail_ids);
-        for (int64_t skip = 0; !found; skip++) {
-            mote__snap_entry e;
-            mote__entry under;
-            pthread_mutex_lock(&s->read_mutex);
-            int rc = atomic_load(&s->damaged) ? MOTE_INDEX_NONE : mote__index_snapshot_on(&s->reader, tokens[k], (uint32_t)tail_ids, skip, &e);
-            int stands = !rc && (e.chain.n_blocks == 0 || !mote__index_get(&s->reader, e.chain.id, &under));
-            if (rc < 0)
-                mote__store_index_failed(s, &s->reader, rc, "looking for a snapshot");
-            pthread_mutex_unlock(&s->read_mutex);
-            broken = rc < 0;
-            if (rc)
-                break;
-            if (stands && e.chain.n_blocks == k && e.used >= oldest && !(exact_only && e.approximate) && (found = take(s, c, &e, tail, 2, out))) {
-                pthread_mutex_lock(&s->mutex);
-                s->counts.found_snapshots++;
-                if (s->n_touched < MOTE_STORE_TOUCHED)
-                    memcpy(s->touched[s->n_touched++], e.key, MOTE_STORE_ID);
-                pthread_mutex_unlock(&s->mutex);
-            }
-        }
+        seek at = { 0 };
+        mote__snap_entry e;
+        while (!found && !(rc = next_candidate(s, c, &at, tokens[k], (uint32_t)tail_ids, &e)))
+            found = e.chain.n_blocks == k && !(exact_only && e.approximate) && stands(s, &e) && take(s, c, &e, tail, 2, out);
     }
     mote__free(NULL, MOTE_MEM_OTHER, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
     return found;

@@ -248,6 +248,8 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     s->snap_budget = s->params.snapshot_budget_bytes ? s->params.snapshot_budget_bytes : (uint64_t)4 << 30;
     s->ttl = ttl_of(s->params.ttl_s);
     s->snap_ttl = ttl_of(s->params.snapshot_ttl_s);
+    mote__recent_init(&s->recent, s->params.snapshot_memory_bytes ? s->params.snapshot_memory_bytes : (uint64_t)64 << 20,
+                      s->params.snapshot_memory_ttl_s == 0 ? 300 : ttl_of(s->params.snapshot_memory_ttl_s));
     if (!s->tuning.queue_items)
         s->tuning.queue_items = 1024;
     if (!s->tuning.segment_bytes)
@@ -315,6 +317,7 @@ void mote_store_close(mote_store *s)
     if (s->lock_fd >= 0)
         s->io->close(s->io->ctx, s->lock_fd);
     mote__vfs_destroy(s->vfs);
+    mote__recent_deinit(&s->recent);
     pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
     for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
         pthread_mutex_destroy(mutexes[i]);

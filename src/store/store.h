@@ -125,6 +125,7 @@ typedef struct mote__store_counts {        /* since the store was opened by this
     uint64_t failed_blocks;                /* the disk said no                                          */
     uint64_t put_snapshots, written_snapshots, known_snapshots, dropped_snapshots, failed_snapshots;
     uint64_t matched_blocks, damaged_blocks, damaged_snapshots, found_snapshots;
+    uint64_t recent_snapshots;             /* of the found ones, those that were in memory              */
     uint64_t evicted_blocks, rebuilds;
 } mote__store_counts;
 

@@ -1,5 +1,6 @@
 /* The store as its users see it: what is put comes back, what is not the same does not, damage is seen, budgets are kept. */
 #include "common.h"
+#include "store/impl.h"
 
 enum { BYTES = 1000, SLOT_BYTES = 4096, MAX = 24 * 256 };
 static int32_t ids[MAX], other[MAX];
@@ -240,6 +241,99 @@ static void snapshots(void **state)
     f.now += 73 * 3600;
     assert_int_equal(mote__store_find_snapshot(f.store, &f.context, ids, 60, 0, &got), 0);
     assert_int_equal(ask(f.store, mote_store_gc_json, "removed_snapshots"), 2);
+    fixture_end(&f);
+}
+
+static uint64_t recent_found(fixture *f)
+{
+    mote__store_counts c;
+    mote__store_get_counts(f->store, &c);
+    return c.recent_snapshots;
+}
+
+static size_t find_length(fixture *f, const mote__store_context *c, size_t n_ids, int exact_only, uint8_t mark)
+{
+    mote__snapshot got;
+    if (mote__store_find_snapshot(f->store, c, ids, n_ids, exact_only, &got))
+        assert_int_equal(((uint8_t *)got.blob)[0], mark);
+    size_t n = got.n_tokens;
+    mote__snapshot_free(&got);
+    return n;
+}
+
+static void put_mark(fixture *f, size_t n, int exact, uint8_t mark)
+{
+    uint8_t blob[1000];
+    memset(blob, mark, sizeof blob);
+    mote__chain at = { 0 };
+    for (size_t k = 0; k < n / 256; k++)
+        at = mote__chain_next(&f->context, &at, ids + k * 256, 1);
+    assert_int_equal(mote__store_put_snapshot(f->store, &f->context, &at, ids, n, exact, blob, sizeof blob), MOTE_PUT_QUEUED);
+}
+
+/* Snapshots in memory: found without a file, among those on disk by the same order, within their own room and time. */
+static void recent_snapshots(void **state)
+{
+    fixture f;
+    fixture_init(&f, BYTES);
+    f.params.snapshot_memory_bytes = 3 * 2200;                 /* three of these */
+    must_open(&f);
+    make_ids(ids, MAX, 8, 0);
+    mote__chain chain = { 0 };
+    put_blocks(&f, &f.context, &f.pool, &chain, ids, 4, 4);
+    mote__store_flush(f.store, NULL);
+    put_mark(&f, 100, 1, 1);
+    put_mark(&f, 150, 1, 2);
+    put_mark(&f, 600, 0, 3);
+    mote__store_flush(f.store, NULL);
+    /* their files are gone: memory serves them, and the index's entries do not disturb */
+    DIR *d = opendir(f.dir);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (!strncmp(e->d_name, "snap-", 5))
+            assert_int_equal(unlinkat(dirfd(d), e->d_name, 0), 0);
+    closedir(d);
+    assert_int_equal(find_length(&f, &f.context, 120, 0, 1), 100);
+    assert_int_equal(find_length(&f, &f.context, 200, 0, 2), 150);
+    assert_int_equal(find_length(&f, &f.context, MAX, 0, 3), 600);
+    assert_int_equal(recent_found(&f), 3);
+    assert_int_equal(find_length(&f, &f.context, MAX, 1, 2), 150);
+    mote__store_context strange;
+    make_context(&strange, BYTES, "another");
+    assert_int_equal(find_length(&f, &strange, MAX, 0, 0), 0);
+    /* another one pushes the least recently used out (100): its file is gone, which is noticed, and nothing is served */
+    put_mark(&f, 601, 1, 4);
+    mote__store_flush(f.store, NULL);
+    assert_int_equal(ask(f.store, mote_store_stat_json, "memory_snapshots"), 3);
+    assert_int_equal(find_length(&f, &f.context, MAX, 0, 4), 601);
+    assert_int_equal(find_length(&f, &f.context, 120, 0, 0), 0);
+    assert_non_null(strstr(f.log, "a snapshot is damaged (the file is missing or cut)"));
+    /* flipped in memory: the one on disk serves instead */
+    uint64_t before = recent_found(&f);
+    for (size_t i = 0; i < f.store->recent.n; i++)
+        if (f.store->recent.entries[i].e.n_tail == 601 - 512)
+            f.store->recent.entries[i].file[700] ^= 1;
+    assert_int_equal(find_length(&f, &f.context, MAX, 1, 4), 601);
+    assert_int_equal(recent_found(&f), before);
+    /* their time is shorter than that of the files */
+    f.now += 301;
+    assert_int_equal(find_length(&f, &f.context, 601, 1, 4), 601);
+    assert_int_equal(ask(f.store, mote_store_stat_json, "memory_snapshots"), 0);
+    /* what is removed is removed from memory as well */
+    put_mark(&f, 50, 1, 5);
+    mote__store_flush(f.store, NULL);
+    assert_int_equal(find_length(&f, &f.context, 60, 1, 5), 50);
+    char *text;
+    mote_err err;
+    assert_int_equal(mote_store_rm_json(f.store, NULL, 0, &text, &err), 0);
+    mote_free(text);
+    assert_int_equal(find_length(&f, &f.context, 60, 1, 5), 0);
+    assert_int_equal(ask(f.store, mote_store_stat_json, "memory_snapshots"), 0);
+    /* one too large for the room is not kept, nor counted */
+    f.params.snapshot_memory_bytes = 100;
+    reopen(&f);
+    put_mark(&f, 50, 1, 6);
+    assert_int_equal(ask(f.store, mote_store_stat_json, "memory_snapshots"), 0);
+    assert_int_equal(find_length(&f, &f.context, 60, 1, 6), 50);
     fixture_end(&f);
 }
 
@@ -559,6 +653,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip), cmocka_unit_test(provenance), cmocka_unit_test(flips_on_disk), cmocka_unit_test(snapshots),
+        cmocka_unit_test(recent_snapshots),
         cmocka_unit_test(eviction), cmocka_unit_test(many_segments), cmocka_unit_test(removing), cmocka_unit_test(portable),
         cmocka_unit_test(reading_only), cmocka_unit_test(foreign), cmocka_unit_test(full_queue), cmocka_unit_test(concurrent),
     };
