@@ -1,18 +1,8 @@
-/* Not a test: prints what bounded encoder replay costs on the bundled model, and what a stored prompt saves.
- *   build/tests/replay-quality models/nano [DIR]        (from the source root; DIR: where the store of the last part goes)
+/* Not a test: prints what bounded encoder replay costs on the bundled model.
+ *   build/tests/engine/replay-quality models/nano       (from the source root)
  * 1. Loss of the suffix after a hit at five cuts, against a cold run.
- * 2. Ten turns that each start from the store: every turn's replay stands on the approximations of the ones before.
- * 3. Time to the first token of a fully stored prompt against a cold run. */
-#include <time.h>
-
+ * 2. Ten turns that each start from the store: every turn's replay stands on the approximations of the ones before. */
 #include "golden.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double nll(const float *row, size_t n, int32_t id)
 {
@@ -41,8 +31,8 @@ static double loss_of(mote_session *s, const int32_t *ids, size_t from, size_t t
 
 int main(int argc, char **argv)
 {
-    if (argc < 2)
-        return fprintf(stderr, "usage: replay-quality MODEL [DIR]\n"), 2;
+    if (argc != 2)
+        return fprintf(stderr, "usage: replay-quality MODEL\n"), 2;
     mote_model *m = model_open(argv[1], MOTE_MATH_FP32, 2);
     size_t vocab = m->net.config.vocab_size, n_ids;
     char path[4200];
@@ -86,41 +76,6 @@ int main(int argc, char **argv)
     }
     mote_session_destroy(cold);
     mote_session_destroy(hit);
-
-    if (argc > 2) {
-        enum { N = 60000 };
-        int32_t *many = malloc(N * sizeof *many);
-        for (size_t i = 0; i < N; i++)
-            many[i] = ids[i % n_ids];
-        mote_store *store;
-        if (mote_store_open(&store, argv[2], NULL, &err))
-            return fprintf(stderr, "%s\n", err.message), 1;
-        mote_session *s = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
-        mote_session_use_store(s, store, NULL, &err);
-        double t0 = now();
-        feed(s, many, N, MOTE_LOGITS_LAST, NULL, NULL);
-        double cold_s = now() - t0;
-        mote_session_destroy(s);
-        mote_store_close(store);
-        printf("\n3. a prompt of %d tokens: cold %.2f s to the first logits\n", N, cold_s);
-        for (int run = 0; run < 5; run++) {
-            if (mote_store_open(&store, argv[2], NULL, &err))
-                return fprintf(stderr, "%s\n", err.message), 1;
-            s = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
-            mote_session_use_store(s, store, NULL, &err);
-            mote_restored r;
-            t0 = now();
-            mote_session_restore(s, many, N, MOTE_REPLAY_BOUNDED, &r, &err);
-            double read_s = now() - t0;
-            feed(s, many + r.reused_tokens, N - r.reused_tokens, MOTE_LOGITS_LAST, NULL, NULL);
-            double all_s = now() - t0;
-            printf("   stored: %zu tokens reused, %zu run again, %zu computed; read %.1f ms, all %.1f ms: %.0f times faster\n", r.reused_tokens,
-                   r.replay_tokens, N - r.reused_tokens, 1e3 * read_s, 1e3 * all_s, cold_s / all_s);
-            mote_session_destroy(s);
-            mote_store_close(store);
-        }
-        free(many);
-    }
     mote_free(ids);
     mote__map_close(&text);
     mote_model_close(m);
