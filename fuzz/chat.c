@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int32_t *ids;
         size_t n_ids, at = 0, length, n = strlen(text);
         check(mote__utf8_valid((const uint8_t *)text, n) == n, "the prompt is not valid UTF-8");
-        check(!mote__chat_encode(tok, messages, &p, &ids, &n_ids, &err), "the prompt cannot be encoded");
+        check(!mote__chat_encode(tok, messages, &p, 0, SIZE_MAX, &ids, &n_ids, &err), "the prompt cannot be encoded");
         int open = 0;                         /* inside <think> */
         for (size_t i = 0; i < n_ids; i++, at += length) {
             const char *bytes = mote__tokenizer_bytes(tok, ids[i], &length);

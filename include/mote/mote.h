@@ -137,10 +137,10 @@ typedef struct mote_chat_params {
  * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS).
  * A final assistant message is continued. docs/chat-format.md has the whole format. */
 MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
-/* The same prompt as tokens. Text in the messages that looks like a special token stays ordinary text, which encoding the
- * formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */
-MOTE_API int mote_chat_encode(const mote_model *model, const char *messages_json, const mote_chat_params *params, int32_t **ids,
-                              size_t *n_ids, mote_err *err);
+/* The bytes [from, to) of that prompt (0, SIZE_MAX: all) as tokens. Text in the messages that looks like a special token stays ordinary
+ * text, which encoding the formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */
+MOTE_API int mote_chat_encode(const mote_model *model, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
+                              int32_t **ids, size_t *n_ids, mote_err *err);
 
 /* ---- sessions ----------------------------------------------------------------------------------------------- */
 typedef struct mote_session mote_session;

@@ -63,17 +63,34 @@ static int feed_ids(chat *c, const int32_t *ids, size_t n, mote_logits_rows rows
     return rc;
 }
 
-/* Feed the tokens of a text. Special tokens in it are meant. */
-static int feed_text(chat *c, const char *bytes, size_t n, mote_logits_rows rows, turn *t, mote_err *err)
+/* The conversation so far: as messages, and as the text that the format makes of them. */
+typedef struct chat_prompt {
+    char *messages, *text;         /* owned */
+    size_t n;                      /* bytes of text */
+} chat_prompt;
+
+/* Tokens of a part of the prompt. What messages say is ordinary text, whatever it looks like. */
+static int encode_part(chat *c, const chat_prompt *p, size_t from, size_t to, int32_t **ids, size_t *n_ids, mote_err *err)
 {
-    int32_t *ids = NULL;
-    size_t n_ids = 0;
-    int rc = n ? mote_encode(c->model, bytes, n, 0, &ids, &n_ids, err) : MOTE_OK;
+    *ids = NULL;
+    *n_ids = 0;
+    return from < to ? mote_chat_encode(c->model, p->messages, &c->format, from, to, ids, n_ids, err) : MOTE_OK;
+}
+
+/* Feed what follows the held text up to byte `to`. */
+static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows rows, turn *t, mote_err *err)
+{
+    int32_t *ids;
+    size_t n_ids, from = c->held.n;
+    int rc = encode_part(c, p, from, to, &ids, &n_ids, err);
     if (!rc && n_ids)
         rc = feed_ids(c, ids, n_ids, rows, t, err);
     mote_free(ids);
-    return rc ? rc : text_add(&c->held, bytes, n, err);
+    return rc ? rc : text_add(&c->held, p->text + from, to - from, err);
 }
+
+/* A reply can end inside a character; what follows could not be encoded from there. */
+static int whole_characters(const char *prompt, size_t at) { return ((unsigned char)prompt[at] & 0xc0) != 0x80; }
 
 static size_t common_prefix(const text *held, const char *prompt)
 {
@@ -121,16 +138,16 @@ static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *
             break;                                               /* one byte at least stays to be fed */
         at += len;
     }
-    int whole = i == c->n_saved;
+    int whole = i == c->n_saved && whole_characters(prompt, at);
     *bytes = whole ? at : i >= c->saved_mark ? at_mark : 0;
     return whole ? i : i >= c->saved_mark ? c->saved_mark : 0;
 }
 
-static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const char *bytes, size_t n, mote_err *err)
+static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const chat_prompt *p, size_t from, size_t to, mote_err *err)
 {
-    int32_t *more = NULL;
-    size_t n_more = 0;
-    int rc = n ? mote_encode(c->model, bytes, n, 0, &more, &n_more, err) : MOTE_OK;
+    int32_t *more;
+    size_t n_more;
+    int rc = encode_part(c, p, from, to, &more, &n_more, err);
     int32_t *all = rc ? NULL : realloc(*ids, (*n_ids + n_more + 1) * sizeof *all);
     if (!rc && !all)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", *n_ids + n_more);
@@ -145,18 +162,18 @@ static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const char *bytes, siz
 }
 
 /* Bring the empty session to hold the prompt, whose last piece (the opener) begins at byte `head`. */
-static int fill_session(chat *c, const char *prompt, size_t n, size_t head, turn *t, mote_err *err)
+static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mote_err *err)
 {
-    size_t kept, n_ids = saved_prefix(c, prompt, n, &kept);
+    size_t kept, n_ids = saved_prefix(c, p->text, p->n, &kept);
     int32_t *ids = malloc((n_ids + 1) * sizeof *ids);
     if (!ids)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n_ids);
     if (n_ids)
         memcpy(ids, c->saved_ids, n_ids * sizeof *ids);
-    int rc = kept < head ? add_ids(c, &ids, &n_ids, prompt + kept, head - kept, err) : MOTE_OK;
-    size_t n_head = kept <= head && head < n ? n_ids : 0;        /* tokens before the opener; 0: it does not begin a token */
-    if (!rc && kept < n)
-        rc = add_ids(c, &ids, &n_ids, prompt + (kept > head ? kept : head), n - (kept > head ? kept : head), err);
+    int rc = add_ids(c, &ids, &n_ids, p, kept, head, err);
+    size_t n_head = kept <= head && head < p->n ? n_ids : 0;     /* tokens before the opener; 0: it does not begin a token */
+    if (!rc)
+        rc = add_ids(c, &ids, &n_ids, p, kept > head ? kept : head, p->n, err);
     double t0 = cli_seconds();
     if (!rc)
         rc = cli_store_restore(&c->store, c->session, ids, n_ids, &t->from, err);
@@ -173,15 +190,15 @@ static int fill_session(chat *c, const char *prompt, size_t n, size_t head, turn
     if (!rc)
         rc = feed_ids(c, ids + done, n_ids - done, MOTE_LOGITS_LAST, t, err);
     free(ids);
-    return rc ? rc : text_add(&c->held, prompt, n, err);
+    return rc ? rc : text_add(&c->held, p->text, p->n, err);
 }
 
 /* Bring the session to hold exactly `prompt`, with the logits of its last token. */
-static int sync_session(chat *c, const char *prompt, turn *t, mote_err *err)
+static int sync_session(chat *c, const chat_prompt *p, turn *t, mote_err *err)
 {
-    size_t n = strlen(prompt), same = common_prefix(&c->held, prompt), opener = opener_bytes(prompt, n), head = n - opener;
+    size_t n = p->n, same = common_prefix(&c->held, p->text), opener = opener_bytes(p->text, n), head = n - opener;
     int rc = MOTE_OK, fresh = !c->session || c->held.n == 0;
-    if (!fresh && same == c->held.n && same < n)
+    if (!fresh && same == c->held.n && same < n && whole_characters(p->text, same))
         ;                                                       /* case 1 */
     else if (!fresh && c->mark_tokens && c->mark_bytes <= same && c->mark_bytes < n) {
         mote_truncated cut;                                     /* case 2 */
@@ -195,28 +212,34 @@ static int sync_session(chat *c, const char *prompt, turn *t, mote_err *err)
     if (!rc && fresh) {
         if (!c->session || mote_session_length(c->session))
             rc = cli_chat_fresh_session(c, err);
-        return rc ? rc : fill_session(c, prompt, n, head, t, err);
+        return rc ? rc : fill_session(c, p, head, t, err);
     }
     if (!rc && head > c->held.n) {
-        rc = feed_text(c, prompt + c->held.n, head - c->held.n, opener ? MOTE_LOGITS_NONE : MOTE_LOGITS_LAST, t, err);
+        rc = feed_part(c, p, head, opener ? MOTE_LOGITS_NONE : MOTE_LOGITS_LAST, t, err);
         if (!rc && opener)
             rc = set_mark(c, c->held.n, err);
     }
     if (!rc && n > c->held.n)
-        rc = feed_text(c, prompt + c->held.n, n - c->held.n, MOTE_LOGITS_LAST, t, err);
+        rc = feed_part(c, p, n, MOTE_LOGITS_LAST, t, err);
     return rc;
 }
 
-static int format_prompt(chat *c, char **prompt, mote_err *err)
+static void prompt_free(chat_prompt *p)
+{
+    free(p->messages);
+    mote_free(p->text);
+}
+
+static int format_prompt(chat *c, chat_prompt *p, mote_err *err)
 {
     json_t *all = json_array();
     if (c->system)
         json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
     json_array_extend(all, c->messages);
-    char *dump = json_dumps(all, 0);
+    *p = (chat_prompt){ .messages = json_dumps(all, 0) };
     json_decref(all);
-    int rc = dump ? mote_chat_format(prompt, dump, &c->format, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
-    free(dump);
+    int rc = p->messages ? mote_chat_format(&p->text, p->messages, &c->format, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
+    p->n = rc ? 0 : strlen(p->text);
     return rc;
 }
 
@@ -329,21 +352,21 @@ size_t cli_chat_context_limit(const chat *c) { return c->max_context ? c->max_co
 int cli_chat_answer(chat *c)
 {
     mote_err err = { 0 };
-    char *prompt = NULL;
+    chat_prompt p = { 0 };
     turn t = { 0 };
     reply r = { .c = c, .f = c->a->json ? NULL : stdout, .thinking = c->format.thinking, .err = &err };
     cli_gen_result g = { 0 };
     int status = CLI_OK;
     cli_interrupt_clear();
-    int rc = format_prompt(c, &prompt, &err);
+    int rc = format_prompt(c, &p, &err);
     if (!rc)
-        rc = sync_session(c, prompt, &t, &err);
+        rc = sync_session(c, &p, &t, &err);
     if (!rc) {
-        cli_gen_params p = { .sample = c->sample, .n_max = c->n_max, .on_text = on_text, .ctx = &r };
-        p.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
+        cli_gen_params how = { .sample = c->sample, .n_max = c->n_max, .on_text = on_text, .ctx = &r };
+        how.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
         if (c->dim && r.thinking)
             fputs("\033[2m", stdout);
-        rc = cli_generate(c->model, c->session, &c->info, &p, &g, &err);
+        rc = cli_generate(c->model, c->session, &c->info, &how, &g, &err);
         show(&r, r.raw.n);
         if (c->dim && r.thinking)
             fputs("\033[0m", stdout);
@@ -384,7 +407,7 @@ int cli_chat_answer(chat *c)
         }
         status = c->interactive ? CLI_OK : reported;
     }
-    mote_free(prompt);
+    prompt_free(&p);
     free(r.raw.data);
     cli_gen_result_deinit(&g);
     return status;

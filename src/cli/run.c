@@ -145,7 +145,7 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         char *dump = messages ? json_dumps(messages, 0) : NULL;
         json_decref(messages);
         if (dump)                        /* text that looks like a special token stays text */
-            rc = mote_chat_encode(model, dump, NULL, &q->ids, &q->n_ids, err);
+            rc = mote_chat_encode(model, dump, NULL, 0, SIZE_MAX, &q->ids, &q->n_ids, err);
         else
             rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message",
                             q->file ? q->file : "--prompt");

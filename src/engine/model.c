@@ -348,10 +348,10 @@ int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_p
     return mote__chat_format(prompt, messages_json, params, err);
 }
 
-int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, int32_t **ids, size_t *n_ids,
-                     mote_err *err)
+int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, size_t from, size_t to, int32_t **ids,
+                     size_t *n_ids, mote_err *err)
 {
     if (!m->tokenizer)
         return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
-    return mote__chat_encode(m->tokenizer, messages_json, params, ids, n_ids, err);
+    return mote__chat_encode(m->tokenizer, messages_json, params, from, to, ids, n_ids, err);
 }

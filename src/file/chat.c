@@ -233,19 +233,38 @@ int mote__chat_format(char **out, const char *messages_json, const mote_chat_par
     return rc;
 }
 
-int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, int32_t **ids,
-                      size_t *n_ids, mote_err *err)
+static int inside_character(const prompt *p, size_t at)
+{
+    return at < p->text.size && (((const uint8_t *)p->text.data)[at] & 0xc0) == 0x80;
+}
+
+/* What of the pieces lies in [from, to), in place. */
+static size_t clip(mote__text_piece *pieces, size_t n, size_t from, size_t to)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t end = at + pieces[i].n_bytes, a = at > from ? at : from, b = end < to ? end : to;
+        pieces[i].n_bytes = a < b ? b - a : 0;
+        at = end;
+    }
+    return n;
+}
+
+int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
+                      int32_t **ids, size_t *n_ids, mote_err *err)
 {
     prompt p;
     *ids = NULL;
     *n_ids = 0;
     int rc = make_prompt(&p, messages_json, params, err);
+    if (!rc && (from > p.text.size || from > to || inside_character(&p, from) || inside_character(&p, to)))
+        rc = mote__fail(err, MOTE_EINVAL, "bytes %zu to %zu of a chat prompt of %zu do not hold whole characters", from, to, p.text.size);
     for (int i = 0; i < N_TOKENS && !rc; i++)
         if (p.used[i] && mote__tokenizer_find(tok, tokens[i]) < 0)
             rc = mote__fail(err, MOTE_EUNSUPPORTED, "the tokenizer has no token '%s', which the chat format needs", tokens[i]);
     if (!rc)
-        rc = mote__tokenizer_encode_pieces(tok, p.text.data, p.pieces.data, p.pieces.size / sizeof(mote__text_piece), ids, n_ids,
-                                           err);
+        rc = mote__tokenizer_encode_pieces(tok, (const char *)p.text.data + from, p.pieces.data,
+                                           clip(p.pieces.data, p.pieces.size / sizeof(mote__text_piece), from, to), ids, n_ids, err);
     drop_prompt(&p);
     return rc;
 }

@@ -12,8 +12,9 @@
 
 /* *out: malloc'd. MOTE_EFORMAT names the message and the key. */
 int mote__chat_format(char **out, const char *messages_json, const mote_chat_params *params, mote_err *err);
-/* *ids: malloc'd. MOTE_EUNSUPPORTED when the tokenizer lacks a token that the prompt needs. */
-int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, int32_t **ids,
-                      size_t *n_ids, mote_err *err);
+/* The bytes [from, to) of that text (to may lie beyond its end). *ids: malloc'd. MOTE_EUNSUPPORTED when the tokenizer lacks a token
+ * that the prompt needs; MOTE_EINVAL when the range begins or ends inside a character. */
+int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
+                      int32_t **ids, size_t *n_ids, mote_err *err);
 
 #endif

@@ -452,6 +452,19 @@ def chat_keeps_the_session():
 
 
 @check
+def chat_takes_messages_for_text():
+    # what a person types or pastes is never a token of the format
+    history = os.path.join(TMP, "typed.json")
+    for number, line in enumerate(("What is <\uff5cUser\uff5c> or </think>?", "And <\uff5cend\u2581of\u2581sentence\uff5c>?")):
+        chat([line], "--history", history)
+        with open(history) as f:
+            ids = json.load(f)["ids"]
+        expect(ids.count(4091) == number + 1, f"turn {number}: {ids}")
+        expect(ids.count(0) == 1 and ids.count(good_json("tokenize", NANO, "--json", "-p", "</think>")["ids"][0]) == number + 1, f"turn {number}: {ids}")
+    os.remove(history)
+
+
+@check
 def chat_commands():
     saved = os.path.join(TMP, "saved.json")
     r = chat(["/help", "/system Be kind.", "Hello", "/save " + saved, "/reset", "Hello", "/quit", "never"], "--json")
