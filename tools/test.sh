@@ -31,15 +31,16 @@ suite() {
     passed=$((passed + ${good:-0}))
     failed=$((failed + wrong))
 }
-build_and_test() { if setup "$@"; then suite "$1" "" ""; else bad "$1 does not build"; fi; }
+# build_and_test TESTS DIR [meson options]
+build_and_test() { which=$1; shift; if setup "$@"; then suite "$1" "" "$which"; else bad "$1 does not build"; fi; }
 
-step_gcc() { note "gcc"; build_and_test build; }
-step_clang() { note "clang"; CC=clang build_and_test build-clang; }
+step_gcc() { note "gcc"; build_and_test "" build; }
+step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
 by_level="model/golden model/trace kern/kern kern/linear kern/attend kern/topk num/formats num/kvfmt kv/cache"
 step_levels() {
     note "CPU levels hidden: avx512"
-    if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/nano engine/persist cli"; else bad "build"; return; fi
+    if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/persist cli"; else bad "build"; return; fi
     note "CPU levels hidden: avx512 and avx2"
     MOTE_CPU_MASK=avx512,avx2 suite build "" "$by_level"
 }
@@ -47,7 +48,7 @@ step_levels() {
 plain_addresses() { if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi; }
 step_asan() {
     note "ASan and UBSan"
-    build_and_test build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
+    build_and_test "--no-suite heavy" build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
 threaded="base/pool model/bits model/trace kern/linear kern/kern store/store"
