@@ -152,7 +152,7 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
         size_t before = chain.n_blocks, all = before;
         if (good) {
             mote__chain longer = chain;
-            mote__store_match(s->store, &s->context, &want, ids, n_ids, pool, blocks + before, &longer);
+            mote__store_match(s->store, &s->context, &want, ids, n_ids, pool, blocks, &longer);
             all = longer.n_blocks;
             if (all * MOTE_BLOCK_TOKENS > snap.n_tokens + window) {
                 chain = longer;

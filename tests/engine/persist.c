@@ -241,6 +241,39 @@ static void snapshots(void **state)
     remove_dir();
 }
 
+/* Blocks that go on far beyond a snapshot are worth more than it; those that hardly do are not. */
+static void beyond_a_snapshot(void **state)
+{
+    (void)state;
+    static const struct { size_t saved_at, restored; int from_snapshot; } cases[] = { { 266, 512, 0 }, { 500, 500, 1 } };
+    fresh_dir();
+    mote_model *m = model_open(source_path("models/nano"), MOTE_MATH_FP32, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char ns[32];
+        snprintf(ns, sizeof ns, "beyond %zu", i);
+        mote_store *store = store_open();
+        mote_session *s = over(m, store, NULL, MOTE_PREFILL_BOUNDED, ns);
+        mote_err err;
+        feed(s, prompt(), cases[i].saved_at, MOTE_LOGITS_NONE, NULL, NULL);
+        assert_int_equal(mote_session_snapshot(s, &err), 0);
+        feed(s, prompt() + cases[i].saved_at, N - cases[i].saved_at, MOTE_LOGITS_NONE, NULL, NULL);
+        mote_session_destroy(s);
+        mote_store_close(store);
+        store = store_open();
+        s = over(m, store, NULL, MOTE_PREFILL_BOUNDED, ns);
+        mote_restored r = restore(s, prompt(), N, MOTE_REPLAY_BOUNDED);
+        assert_int_equal(r.reused_tokens, cases[i].restored);
+        assert_int_equal(r.from_snapshot, cases[i].from_snapshot);
+        for (size_t k = 0; k < s->chain.n_blocks; k++)
+            assert_non_null(s->seq.kv.blocks[k]);
+        feed(s, prompt() + r.reused_tokens, N - r.reused_tokens, MOTE_LOGITS_LAST, NULL, NULL);
+        mote_session_destroy(s);
+        mote_store_close(store);
+    }
+    mote_model_close(m);
+    remove_dir();
+}
+
 /* Regenerating within one session and diverging from a stored conversation keep what is before the divergence. */
 static void small_things(void **state)
 {
@@ -275,6 +308,7 @@ static void small_things(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(divergence), cmocka_unit_test(exact_replay), cmocka_unit_test(bounded_replay),
-                                        cmocka_unit_test(provenance), cmocka_unit_test(snapshots), cmocka_unit_test(small_things) };
+                                        cmocka_unit_test(provenance), cmocka_unit_test(snapshots),
+                                        cmocka_unit_test(beyond_a_snapshot), cmocka_unit_test(small_things) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
