@@ -154,7 +154,7 @@ int cli_kv(int argc, char **argv)
     }
     const struct verb *verb = find_verb(&a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import"));
     const char *dir = cli_operand(&a, 1, "DIR");
-    if (strstr(dir, ",redis"))                               /* not shown: there may be a password in it */
+    if (strstr(dir, "://"))                               /* not shown: there may be a password in it */
         cli_usage_error(&a, "give the directory alone: servers behind it are neither listed nor tended");
     if (verb->takes_file) {
         r.file = cli_operand(&a, 2, "FILE");

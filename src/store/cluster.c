@@ -190,8 +190,10 @@ static void forget_connection(mote__client *c, int node)
         mote__redis_waiting *w = &r->waiting[(r->first + i) % MOTE_REDIS_WAITING];
         if (w->ask)
             ((mote__ask *)w->ask)->state = MOTE_ASK_FAILED;
-        if (w->kind == MOTE_REDIS_SLOTS)
-            c->exploring = c->cluster->explored = 0;
+        if (w->kind == MOTE_REDIS_SLOTS) {
+            c->exploring = 0;
+            atomic_store(&c->cluster->explored, 0);
+        }
     }
     mote__redis_close(r);
 }
@@ -432,9 +434,11 @@ void mote__client_probe(mote__client *c)
             k->nodes[i].down = !answers;
             pthread_mutex_unlock(&k->mutex);
         }
-        if (!k->nodes[i].down && c->connections[i] && c->connections[i]->fd >= 0)
-            up = i;
     }
+    mote__client_begin(c);                 /* who owns what may be another matter now: ask one that is up */
+    for (int i = 0; i < (int)k->n_nodes && up < 0; i++)
+        if (!k->nodes[i].down && connection(c, i))
+            up = i;
     if (up >= 0)
         explore(c, up);
     while (c->exploring && mote__patience_left(&c->patience))

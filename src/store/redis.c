@@ -23,8 +23,10 @@ static void *make_array(const redisReadTask *task, count n)
     return n > MOTE_REDIS_ELEMENTS ? NULL : c->original.createArray(task, n);
 }
 
-static int make_reader(mote__redis *c)
+int mote__redis_attach(mote__redis *c, int fd, size_t max_reply)
 {
+    *c = (mote__redis){ .fd = fd, .max_reply = max_reply };
+    mote__buf_init(&c->out, NULL, MOTE_MEM_OTHER);
     c->reader = redisReaderCreate();
     if (!c->reader)
         return -1;
@@ -63,15 +65,12 @@ static int connect_next(mote__redis *c)
 
 int mote__redis_open(mote__redis *c, const mote__server *server, size_t max_reply, const mote__patience *p, const char **why)
 {
-    *c = (mote__redis){ .fd = -1, .max_reply = max_reply };
-    mote__buf_init(&c->out, NULL, MOTE_MEM_OTHER);
-    int rc = mote__resolve(&c->addresses, server->host, server->port, p, why);
+    int rc = mote__redis_attach(c, -1, max_reply);
+    *why = "out of memory";
+    if (!rc)
+        rc = mote__resolve(&c->addresses, server->host, server->port, p, why);
     if (!rc && (rc = connect_next(c)) != 0)
         *why = strerror(rc);
-    if (!rc && make_reader(c)) {
-        *why = "out of memory";
-        rc = -1;
-    }
     if (!rc && *server->password) {
         const char *words[3] = { "AUTH", server->user, server->password };
         if (!*server->user)

@@ -15,7 +15,7 @@ typedef enum mote__redis_kind { MOTE_REDIS_ASK, MOTE_REDIS_IGNORE, MOTE_REDIS_AU
 typedef struct mote__redis_waiting { mote__redis_kind kind; void *ask; } mote__redis_waiting;      /* ask NULL: nobody wants it any more */
 
 enum { MOTE_REDIS_WAITING = 256, MOTE_REDIS_ELEMENTS = 1 << 16 };
-typedef struct mote__redis {
+typedef struct mote__redis {               /* stays where it was opened */
     int fd;                                /* -1: closed                                           */
     int connecting;
     size_t next_address;
@@ -35,6 +35,8 @@ typedef int (*mote__redis_handler)(void *ctx, mote__redis_waiting *w, redisReply
 /* Begins to connect and to log in. password, user: "" for none. 0, or -1 and *why (and closed). Replies longer than max_reply bytes end
  * the connection. */
 int mote__redis_open(mote__redis *c, const mote__server *server, size_t max_reply, const mote__patience *p, const char **why);
+/* The same over a socket that is connected already, without logging in. Takes fd. */
+int mote__redis_attach(mote__redis *c, int fd, size_t max_reply);
 void mote__redis_close(mote__redis *c);
 /* Queue bytes formatted by hiredis. -1: no room or no memory. */
 int mote__redis_send(mote__redis *c, const char *command, size_t n, mote__redis_kind kind, void *ask);

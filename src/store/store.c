@@ -294,6 +294,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
         rc = mote__fail(err, MOTE_ENOMEM, "cannot start the store's writer");
     if (!rc && n_servers)
         rc = mote__remote_open(&s->remote, s, servers, n_servers, err);
+    explicit_bzero(servers, sizeof servers);
     if (rc) {
         mote_store_close(s);
         return rc;
