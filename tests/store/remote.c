@@ -1,4 +1,7 @@
-/* The remote tier against real servers, and against ones that lie, hang and die. */
+/* The remote tier against real servers, and against ones that lie, hang and die.
+ *
+ *   test-store-remote speed [ROUNDS]      no test: 240 blocks (61,440 tokens) of the published geometry over the loopback, 7 rounds
+ */
 #include <dlfcn.h>
 #include <netdb.h>
 
@@ -774,9 +777,96 @@ static void urls(void **state)
     assert_int_equal(mote__store_url_parse(name, &n_dir, s, &n, &err), MOTE_EINVAL);
 }
 
-int main(void)
+/* ---- speed ---- */
+
+enum { PROMPT = 240, PUBLISHED = 227840, ROUNDS = 15 };
+
+/* What the same connection gives without any of our work: the values fetched by plain hiredis, 16 ahead, and thrown away. */
+static double plain_rate(const server *s, uint8_t all[][MOTE_STORE_ID])
+{
+    redisContext *c = server_dial(s);
+    char key[MOTE_REMOTE_KEY + 1];
+    double t = seconds_now(), bytes = 0;
+    for (int sent = 0, got = 0; got < PROMPT; got++) {
+        redisReply *r = NULL;
+        for (; sent < PROMPT && sent < got + MOTE_REMOTE_IN_FLIGHT; sent++) {
+            mote__remote_key(key, all[sent]);
+            redisAppendCommand(c, "GET %s", key);
+        }
+        assert_int_equal(redisGetReply(c, (void **)&r), REDIS_OK);
+        bytes += (double)r->len;
+        freeReplyObject(r);
+    }
+    t = seconds_now() - t;
+    redisFree(c);
+    return bytes / t / 1e6;
+}
+
+static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+
+static int speed(int rounds)
+{
+    static uint8_t all[PROMPT][MOTE_STORE_ID];
+    int32_t *own = malloc(PROMPT * 256 * sizeof *own);
+    mote__kv_block **blocks = calloc(PROMPT, sizeof *blocks);
+    double put[ROUNDS], sent[ROUNDS], found_rate[ROUNDS], plain[ROUNDS];
+    make_ids(own, PROMPT * 256, 3, 0);
+    server s = { 0 };
+    server_start(&s, NULL);
+    for (int r = 0; r < rounds; r++) {
+        fixture f;
+        mote__chain chain = { 0 };
+        server_say(&s, "FLUSHALL");
+        fixture_init(&f, PUBLISHED);
+        snprintf(f.dir + strlen(f.dir), sizeof f.dir - strlen(f.dir), ",%s", url_of(s.port));
+        must_open(&f);
+        for (int i = 0; i < PROMPT; i++) {
+            chain = mote__chain_next(&f.context, &chain, own + i * 256, 1);
+            memcpy(all[i], chain.id, MOTE_STORE_ID);
+            blocks[i] = mote__kv_block_new(&f.pool);
+            content(blocks[i]->data, PUBLISHED, chain.id);
+        }
+        chain = (mote__chain){ 0 };
+        double t = seconds_now();
+        for (int i = 0; i < PROMPT; i++)
+            mote__store_put(f.store, &f.context, &chain, own + i * 256, 1, &f.pool, blocks[i]);
+        put[r] = (seconds_now() - t) * 1e6 / PROMPT;
+        mote__remote_flush(f.store->remote);
+        sent[r] = (double)PROMPT * mote__slot_bytes(PUBLISHED) / (seconds_now() - t) / 1e6;
+        assert_int_equal(counts_of(&f).remote_written, PROMPT);
+        for (int i = 0; i < PROMPT; i++)
+            mote__kv_block_unref(&f.pool, blocks[i]);
+        end(&f);
+        fixture_init(&f, PUBLISHED);
+        snprintf(f.dir + strlen(f.dir), sizeof f.dir - strlen(f.dir), ",%s", url_of(s.port));
+        must_open(&f);
+        chain = (mote__chain){ 0 };
+        t = seconds_now();
+        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks, &chain);
+        found_rate[r] = (double)n * mote__slot_bytes(PUBLISHED) / (seconds_now() - t) / 1e6;
+        assert_int_equal(n, PROMPT);
+        for (int i = 0; i < PROMPT; i++)
+            mote__kv_block_unref(&f.pool, blocks[i]);
+        end(&f);
+        plain[r] = plain_rate(&s, all);
+    }
+    server_stop(&s);
+    const struct { const char *what; double *values; } rows[] = { { "a put, us", put }, { "sent, MB/s", sent }, { "found and checked, MB/s", found_rate },
+                                                                   { "plain hiredis GET, MB/s", plain } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qsort(rows[i].values, (size_t)rounds, sizeof(double), by_value);
+        printf("%-26s median %7.1f (%.1f to %.1f)\n", rows[i].what, rows[i].values[rounds / 2], rows[i].values[0], rows[i].values[rounds - 1]);
+    }
+    free(own);
+    free(blocks);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     make_ids(ids, N * 256, 1, 0);
+    if (argc > 1 && !strcmp(argv[1], "speed"))
+        return speed(argc > 2 && atoi(argv[2]) > 0 && atoi(argv[2]) <= ROUNDS ? atoi(argv[2]) : 7);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(urls), cmocka_unit_test(slots_and_redirections),
 #define WITH_SERVERS(f) cmocka_unit_test_teardown(f, servers_stop)
