@@ -11,7 +11,7 @@ typedef struct walk {
     const mote__store_context *c;
     const mote__store_want *want;
     const int32_t *ids;
-    size_t max;
+    size_t max, n_taken;
     mote__kv_pool *pool;
     mote__kv_block **blocks;
     mote__chain *chain;
@@ -79,6 +79,9 @@ static end take(walk *w, flight *f)
     if (reply->type != REDIS_REPLY_STRING ||
         mote__remote_check(w->c, &f->chain, w->chain->id, ids, (const uint8_t *)reply->str, reply->len, &slot, &why))
         return bad_value(w, f, why);
+    size_t left = w->max - w->chain->n_blocks;
+    if (w->n_taken++ % MOTE_REMOTE_IN_FLIGHT == 0)           /* more will probably come: large pages for them */
+        mote__kv_pool_expect(w->pool, left < MOTE_REMOTE_IN_FLIGHT ? left : MOTE_REMOTE_IN_FLIGHT);
     mote__kv_block *b = mote__kv_block_new(w->pool);
     if (!b)
         return END_STOP;

@@ -562,6 +562,17 @@ def store_behind_a_server():
         j, err = run_ids(ids, "--store", f"{dirs[3]},redis://:wrong-word@127.0.0.1:{server.port}", warns=True)
         expect(reuse(j)[0] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
         expect(err.count("\n") == 1 and "refuses" in err and url in err and "wrong-word" not in err, err)
+    with socket.socket() as hole:                                   # takes connections, and never says a word
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(8)
+        began = time.monotonic()
+        j, err = run_ids(ids, "--store", f"{dirs[0]},redis://127.0.0.1:{hole.getsockname()[1]}", "--replay", "exact", warns=True)
+        took = time.monotonic() - began
+        began = time.monotonic()
+        plain = run_ids(ids, "--store", dirs[0], "--replay", "exact")
+        more = took - (time.monotonic() - began)
+        expect(j["tokens"] == plain["tokens"] and more < 3, f"a server that hangs costs {more:.1f} s")
+        expect(err == "" or (err.count("\n") == 1 and "no answer within" in err), err)
     j, err = run_ids(ids, "--store", dirs[3] + with_word, "--replay", "exact", warns=True)      # nobody is there any more
     expect(j["reused_tokens"] == 512 and j["reused_remote_tokens"] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
     expect(err.count("\n") == 1 and "tried again" in err and "hunter2" not in err, err)
