@@ -11,7 +11,7 @@ mkdir -p "$work"
     -Dc_args='-fsanitize=fuzzer-no-link -Wno-pass-failed' >/dev/null
 ninja -C "$work" libs >/dev/null
 [ $# -gt 0 ] || set -- $(cd fuzz && ls *.c | sed 's/\.c$//')
-libs=$(pkg-config --libs jansson libpcre2-8 libutf8proc sqlite3 liburing libcrypto)
+libs=$(pkg-config --libs jansson libpcre2-8 libutf8proc sqlite3 liburing libcrypto hiredis)
 kern=$(ls "$work"/src/kern/*.a 2>/dev/null || true)
 for name; do
     # shellcheck disable=SC2086

@@ -5,12 +5,12 @@ set -eu
 
 what=${1:-build}
 packages="gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev scdoc"
-packages="$packages libsqlite3-dev liburing-dev libssl-dev"
+packages="$packages libsqlite3-dev liburing-dev libssl-dev libhiredis-dev"
 # the unit tests are part of the tree's build files
 packages="$packages libcmocka-dev python3"
 case $what in
 build) ;;
-test) packages="$packages clang libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user" ;;
+test) packages="$packages clang libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user redis-server" ;;
 *) echo "setup.sh: unknown word '$what' (build or test)" >&2; exit 2 ;;
 esac
 
@@ -28,7 +28,7 @@ done
 # another package may provide the same tool
 provided() {
     case $1 in
-    npm|clang|meson|scdoc|python3|make) command -v "$1" >/dev/null 2>&1 ;;
+    npm|clang|meson|scdoc|python3|make|redis-server) command -v "$1" >/dev/null 2>&1 ;;
     pkg-config) command -v pkg-config >/dev/null 2>&1 ;;
     qemu-user) command -v qemu-x86_64 >/dev/null 2>&1 || command -v qemu-x86_64-static >/dev/null 2>&1 ;;
     *) return 1 ;;
@@ -48,5 +48,6 @@ else
     echo "setup.sh: installing$wanted" >&2
 fi
 $sudo apt-get update -qq
+# RUNLEVEL=1: a package that brings a service does not start it
 # shellcheck disable=SC2086
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null
+$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null

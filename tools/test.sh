@@ -51,7 +51,7 @@ step_asan() {
     build_and_test "--no-suite heavy" build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
-threaded="base/pool model/bits model/trace kern/linear kern/kern store/store"
+threaded="base/pool model/bits model/trace kern/linear kern/kern store/store store/remote"
 step_tsan() {
     note "TSan"
     if setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=2; then suite build-tsan plain_addresses "$threaded"; else bad "build-tsan"; fi

@@ -200,7 +200,9 @@ MOTE_API int mote_logits_write(const char *path, const float *logits, size_t n_r
 
 /* ---- store -------------------------------------------------------------------------------------------------- */
 /* A directory of cache blocks and snapshots that outlives the process (docs/format-store.md). Several processes may use one at
- * once. A store that fails is reported through `log`, one line each, and never ends a run. */
+ * once. A store that fails is reported through `log`, one line each, and never ends a run.
+ * `place` is the directory, or DIR,redis://[user[:password]@]host[:port][/db][,redis://...]: what the directory lacks is then looked
+ * for there, and blocks are sent there in the background. MOTE_REDIS_PASSWORD is used where no password is given. */
 typedef struct mote_store mote_store;
 typedef struct mote_store_params {
     uint64_t budget_bytes;           /* for blocks on disk; 0 = 64 GiB                             */
@@ -214,8 +216,9 @@ typedef struct mote_store_params {
     void (*log)(void *ctx, const char *line);    /* may be NULL; from any thread                   */
     void *log_ctx;
 } mote_store_params;
-MOTE_API int mote_store_open(mote_store **store, const char *dir, const mote_store_params *params, mote_err *err);
-MOTE_API void mote_store_close(mote_store *store);            /* writes what is queued */
+MOTE_API int mote_store_open(mote_store **store, const char *place, const mote_store_params *params, mote_err *err);
+MOTE_API int mote_store_check_place(const char *place, mote_err *err);     /* its form alone: MOTE_EINVAL */
+MOTE_API void mote_store_close(mote_store *store);            /* writes what is queued, and sends for at most some seconds */
 /* JSON text about a store, or about what was done to it; free with mote_free. Fields: docs/format-store.md. */
 MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);
 MOTE_API int mote_store_ls_json(mote_store *store, char **json, mote_err *err);
@@ -237,6 +240,7 @@ MOTE_API int mote_session_use_store(mote_session *session, mote_store *store, co
 typedef struct mote_restored {
     size_t reused_tokens;      /* of the prompt: the session holds them now; feed the rest (it may be nothing)            */
     size_t replay_tokens;      /* of those, run again by the next step to rebuild the windows; 0 after a snapshot         */
+    size_t remote_tokens;      /* of the reused ones, those that came from a server                                       */
     int from_snapshot;         /* 1: the session goes on exactly where it was saved                                       */
     int exact;                 /* 0: a bounded encoder replay lies somewhere in what was reused                           */
 } mote_restored;

@@ -301,6 +301,7 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
     if (o) {
         json_object_set_new(o, "reused_tokens", json_integer((json_int_t)t->from.reused_tokens));
         json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
+        json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)t->from.remote_tokens));
         json_object_set_new(o, "from_snapshot", json_boolean(t->from.from_snapshot));
     }
     cli_print_json(o, JSON_COMPACT);

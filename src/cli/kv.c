@@ -154,6 +154,8 @@ int cli_kv(int argc, char **argv)
     }
     const struct verb *verb = find_verb(&a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import"));
     const char *dir = cli_operand(&a, 1, "DIR");
+    if (strstr(dir, "://"))                               /* not shown: there may be a password in it */
+        cli_usage_error(&a, "give the directory alone: servers behind it are neither listed nor tended");
     if (verb->takes_file) {
         r.file = cli_operand(&a, 2, "FILE");
         cli_no_more_operands(&a, 3);

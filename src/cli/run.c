@@ -46,14 +46,15 @@ static const cli_usage usage = {
     .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
              "context), prefill_tokens_per_s = prompt tokens / time until the first logits, decode_tokens_per_s = decode steps /\n"
              "their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
-             "With a store: prompt_tokens = reused_tokens + computed_tokens; replayed_tokens = reused ones that ran again for their\n"
-             "windows; from_snapshot; exact = no bounded replay lies behind the result; time_to_first_token_s = until the first\n"
-             "logits, looking into the store included.\n"
+             "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = those of the reused ones that\n"
+             "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = no bounded\n"
+             "replay lies behind the result; time_to_first_token_s = until the first logits, looking into the store included.\n"
              "\n"
              "examples:\n"
              "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
              "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool\n"
-             "  mote run models/nano -f chapter.txt --store ~/.cache/mote --replay exact --stats",
+             "  mote run models/nano -f chapter.txt --store ~/.cache/mote --replay exact --stats\n"
+             "  mote run models/nano -f chapter.txt --store ~/.cache/mote,redis://cache.example:6379",
 };
 
 typedef struct request {
@@ -187,6 +188,7 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
                         r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
     json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
     json_object_set_new(o, "reused_tokens", json_integer((json_int_t)from->reused_tokens));
+    json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)from->remote_tokens));
     json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)from->replay_tokens));
     json_object_set_new(o, "computed_tokens", json_integer((json_int_t)(q->n_ids - from->reused_tokens)));
     json_object_set_new(o, "from_snapshot", json_boolean(from->from_snapshot));
@@ -211,9 +213,9 @@ static void print_stats(const request *q, const cli_args *a, const mote_session 
     fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids),
             (double)q->n_ids / prefill_s, cli_prefill_names[a->prefill]);
     if (q->store.dir)
-        fprintf(stderr, "store       %s tokens reused%s, %s replayed, %s computed; first token after %.3f s%s\n",
-                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", cli_count(from->replay_tokens),
-                cli_count(q->n_ids - from->reused_tokens), prefill_s, cli_store_approximate(&q->store, from) ? " (approximate)" : "");
+        fprintf(stderr, "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after %.3f s%s\n",
+                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", from->remote_tokens ? ", from a server " : "",
+                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(q->n_ids - from->reused_tokens), prefill_s, cli_store_approximate(&q->store, from) ? " (approximate)" : "");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);

@@ -9,10 +9,11 @@
 
 int cli_store_option(cli_store *s, const cli_args *a, int id)
 {
+    mote_err err;
     switch (id) {
     case CLI_O_STORE:
-        if (!*a->value)
-            cli_usage_error(a, "--store: an empty directory name");
+        if (mote_store_check_place(a->value, &err))
+            cli_usage_error(a, "--store: %s", err.message);
         s->dir = a->value;
         return 1;
     case CLI_O_REPLAY:       s->replay = (mote_replay)cli_choice(a, cli_replay_names); s->needs_store = "--replay"; return 1;

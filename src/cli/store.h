@@ -9,8 +9,10 @@
 
 enum { CLI_O_STORE = 1300, CLI_O_REPLAY, CLI_O_STORE_BUDGET, CLI_O_NAMESPACE };
 #define CLI_ROWS_STORE                                                                                                   \
-    { CLI_O_STORE, "store", "DIR", "keep the cache in DIR and reuse what is there of the prompt, in blocks of 256 tokens;\n" \
-                                   "made if missing. A store that fails is a warning: the run goes on without it" },     \
+    { CLI_O_STORE, "store", "DIR[,URL...]", "keep the cache in DIR and reuse what is there of the prompt, in blocks of 256 tokens;\n" \
+                                   "made if missing. A store that fails is a warning: the run goes on without it.\n"    \
+                                   "URL: redis://[user[:password]@]host[:port][/db], a server (or servers of a cluster) behind\n" \
+                                   "it; MOTE_REDIS_PASSWORD is used where no password is given" },                       \
     { CLI_O_REPLAY, "replay", "MODE", "how windows come back behind reused blocks, with window W and E encoder layers:\n" \
                                       "bounded (default): W tokens run again, the model's own approximation;\n"          \
                                       "exact: (E - 1)(W - 1) and more, the result is that of a run without a store;\n"   \

@@ -11,8 +11,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <hiredis/hiredis.h>
 #include <jansson.h>
+#include <openssl/crypto.h>
 #include <pcre2.h>
+#include <sqlite3.h>
 #include <utf8proc.h>
 
 #include "base/cpu.h"
@@ -202,6 +205,10 @@ static json_t *libraries_json(void)
     put(o, "jansson", json_string(jansson_version_str()));
     put(o, "pcre2", json_string(pcre2));
     put(o, "pcre2_jit", json_boolean(jit != 0));
+    put(o, "sqlite", json_string(sqlite3_libversion()));
+    put(o, "libcrypto", json_string(OpenSSL_version(OPENSSL_FULL_VERSION_STRING)));
+    put(o, "liburing", json_string(LIBURING_VERSION));       /* these two do not tell at run time */
+    put(o, "hiredis", json_sprintf("%d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH));
     put(o, "utf8proc", json_string(utf8proc_version()));
     put(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));
     return o;

@@ -138,7 +138,8 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
                    mote_err *err)
 {
     size_t window = s->model->net.config.window;
-    mote__store_want want = { .exact_only = replay == MOTE_REPLAY_EXACT };
+    size_t n_remote = 0;                                 /* blocks */
+    mote__store_want want = { .exact_only = replay == MOTE_REPLAY_EXACT, .n_remote = &n_remote };
     mote__kv_pool *pool = s->seq.kv.pool;
     mote__snapshot snap;
     mote__snapshot_head head;
@@ -147,12 +148,12 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     if (n_ids > 1 && mote__store_find_snapshot(s->store, &s->context, ids, n_ids - 1, want.exact_only, &snap)) {
         int rc = 0, good = usable(s, &snap, &head);
         if (good) {
-            mote__store_want follow = { .follow = &snap.chain };
+            mote__store_want follow = { .follow = &snap.chain, .n_remote = &n_remote };
             mote__store_match(s->store, &s->context, &follow, ids, n_ids, pool, blocks, &chain);
             good = chain.n_blocks == snap.chain.n_blocks;
         }
         /* blocks may go on beyond it: they are worth a replay when they save more than it costs */
-        size_t before = chain.n_blocks, all = before;
+        size_t before = chain.n_blocks, all = before, before_remote = n_remote;
         if (good) {
             mote__chain longer = chain;
             mote__store_match(s->store, &s->context, &want, ids, n_ids, pool, blocks, &longer);
@@ -160,11 +161,14 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
             if (all * MOTE_BLOCK_TOKENS > snap.n_tokens + window) {
                 chain = longer;
                 good = 0;
-            } else
+            } else {
                 release(s, blocks, before, all);
+                n_remote = before_remote;
+            }
         }
         if (good) {
             rc = take_snapshot(s, ids, &snap, &head, blocks, r, err);
+            r->remote_tokens = r->reused_tokens ? n_remote * MOTE_BLOCK_TOKENS : 0;
             chain = (mote__chain){ 0 };                  /* its references went along */
         } else if (all == before) {
             release(s, blocks, 0, chain.n_blocks);       /* unusable: start over without it */
@@ -174,8 +178,10 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
         if (rc || r->reused_tokens)
             return rc;
     }
-    if (chain.n_blocks == 0)
+    if (chain.n_blocks == 0) {
+        n_remote = 0;
         mote__store_match(s->store, &s->context, &want, ids, n_ids, pool, blocks, &chain);
+    }
     if (chain.n_blocks == 0)
         return 0;
     size_t n = chain.n_blocks * MOTE_BLOCK_TOKENS;
@@ -185,7 +191,8 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     s->live = 0;
     s->replay = replay;
     mote__schedule k = mote__schedule_make(s, n_ids - n);
-    *r = (mote_restored){ .reused_tokens = n, .replay_tokens = (size_t)(k.publish_from - k.begin), .exact = mote__chain_exact(&chain) };
+    *r = (mote_restored){ .reused_tokens = n, .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,
+                          .replay_tokens = (size_t)(k.publish_from - k.begin), .exact = mote__chain_exact(&chain) };
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* The store from inside. Locks, in the order in which they are taken: `write_mutex` (the writing connection, and everything that changes
- * files), `read_mutex` (the reading connection), `files_mutex`, `mutex` (queue, counters), `log_mutex`. */
+ * files), `read_mutex` (the reading connection), `files_mutex`, `mutex` (queue, counters), `log_mutex`.
+ * The remote tier's are in store/remote.h. */
 #ifndef MOTE_STORE_IMPL_H
 #define MOTE_STORE_IMPL_H
 
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "store/index.h"
 #include "store/recent.h"
+#include "store/remote.h"
 #include "store/vfs.h"
 
 enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
@@ -41,6 +43,7 @@ struct mote_store {
     const mote__store_io *io;
     mote__store_tuning tuning;
     mote__vfs *vfs;
+    mote__remote *remote;                  /* NULL: the directory alone */
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl;                 /* seconds; negative: never */
     int read_only, may_replace, lock_fd;
@@ -118,6 +121,8 @@ int mote__queue_start(mote__store *s);
 void mote__queue_stop(mote__store *s);
 int mote__queue_push(mote__store *s, mote__item *item, int even_if_full);  /* 0: taken; the item is freed either way in the end */
 void mote__item_free(mote__item *item);
+/* A block to be written: its head is made, its payload is block's. */
+mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot, const uint8_t *head, mote__kv_pool *pool, mote__kv_block *block);
 void mote__queue_drop(mote__store *s, const mote__entry *e);               /* a damaged block */
 void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key);
 void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots);

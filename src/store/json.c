@@ -105,9 +105,11 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
         { "dropped_blocks", c.dropped_blocks }, { "failed_blocks", c.failed_blocks }, { "put_snapshots", c.put_snapshots },
         { "written_snapshots", c.written_snapshots }, { "known_snapshots", c.known_snapshots },
         { "dropped_snapshots", c.dropped_snapshots }, { "failed_snapshots", c.failed_snapshots }, { "matched_blocks", c.matched_blocks },
-        { "found_snapshots", c.found_snapshots },
-        { "recent_snapshots", c.recent_snapshots }, { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
-        { "evicted_blocks", c.evicted_blocks }, { "rebuilds", c.rebuilds },
+        { "found_snapshots", c.found_snapshots }, { "recent_snapshots", c.recent_snapshots },
+        { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
+        { "evicted_blocks", c.evicted_blocks }, { "rebuilds", c.rebuilds }, { "remote_hits", c.remote_hits },
+        { "remote_misses", c.remote_misses }, { "remote_written", c.remote_written }, { "remote_known", c.remote_known },
+        { "remote_dropped", c.remote_dropped }, { "remote_errors", c.remote_errors }, { "remote_damaged", c.remote_damaged },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         put_u(n, rows[i].name, rows[i].value);

@@ -162,7 +162,6 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
                  const char **why)
 {
     mote__slot slot;
-    uint8_t bytes[MOTE_SLOT_IDS];
     if (l->error) {
         *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
         return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
@@ -172,13 +171,7 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
         rc = mote__slot_matches(&slot, &l->entry, why);
     if (rc)
         return rc;
-    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
-    *why = memcmp(slot.id, chain->id, MOTE_STORE_ID)             ? "another block's identity"
-           : memcmp(slot.parent, parent, MOTE_STORE_ID)          ? "another parent"
-           : memcmp(slot.context, c->hash, MOTE_STORE_DIGEST)    ? "another context"
-           : memcmp(l->head + MOTE_SLOT_HEADER, bytes, sizeof bytes) ? "other tokens"
-                                                                 : NULL;
-    return *why ? MOTE_EFORMAT : 0;
+    return mote__slot_answers(&slot, l->head, c, chain, parent, ids, why);
 }
 
 /* The index still says the same: nobody took the slot while it was read. */
@@ -205,19 +198,10 @@ static void give_up(walk *w, mote__kv_pool *pool, load *l)
     l->state = LANDED;
 }
 
-size_t mote__store_match(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t n_ids,
-                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+static size_t match_directory(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max,
+                              mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
 {
-    static const mote__store_want any;
-    want = want ? want : &any;
-    size_t max = n_ids / MOTE_BLOCK_TOKENS, n = 0, used = 0, started = 0;
-    if (want->max_blocks && want->max_blocks < max)
-        max = want->max_blocks;
-    if (want->follow && want->follow->n_blocks < max)
-        max = want->follow->n_blocks;
-    if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes || (want->exact_only && !mote__chain_exact(chain)))
-        return 0;
-    size_t room = max - chain->n_blocks, first = chain->n_blocks;
+    size_t n = 0, used = 0, started = 0, room = max - chain->n_blocks, first = chain->n_blocks;
     walk w = { .s = s, .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
     mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
     mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
@@ -293,4 +277,47 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
     mote__free(NULL, MOTE_MEM_OTHER, chains, mote__mul(room, sizeof *chains));
     mote__free(NULL, MOTE_MEM_OTHER, entries, mote__mul(room, sizeof *entries));
     return used;
+}
+
+/* ---- both tiers ---- */
+
+/* What was used here is renewed there, or brought there. */
+static void offer(mote__store *s, const mote__store_context *c, const int32_t *ids, mote__kv_pool *pool, mote__kv_block **blocks,
+                  mote__chain at, const mote__chain *end)
+{
+    uint64_t now = (uint64_t)mote__store_now(s);
+    while (at.n_blocks < end->n_blocks) {
+        mote__slot slot;
+        uint8_t head[MOTE_SLOT_HEAD];
+        const int32_t *block_ids = ids + at.n_blocks * MOTE_BLOCK_TOKENS;
+        mote__chain next = mote__chain_next(c, &at, block_ids, at.n_blocks < end->n_exact);
+        mote__slot_describe(&slot, head, c, &at, &next, block_ids, now);
+        mote__remote_put(s->remote, &slot, head, pool, blocks[at.n_blocks]);
+        at = next;
+    }
+}
+
+size_t mote__store_match(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t n_ids,
+                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+{
+    static const mote__store_want any;
+    want = want ? want : &any;
+    size_t max = n_ids / MOTE_BLOCK_TOKENS;
+    if (want->max_blocks && want->max_blocks < max)
+        max = want->max_blocks;
+    if (want->follow && want->follow->n_blocks < max)
+        max = want->follow->n_blocks;
+    if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes || (want->exact_only && !mote__chain_exact(chain)))
+        return 0;
+    mote__chain began = *chain;
+    size_t n = match_directory(s, c, want, ids, max, pool, blocks, chain);
+    if (s->remote) {
+        size_t more = mote__remote_match(s->remote, c, want, ids, max, pool, blocks, chain);
+        if (want->n_remote)
+            *want->n_remote += more;
+        n += more;
+        if (!s->read_only)
+            offer(s, c, ids, pool, blocks, began, chain);
+    }
+    return n;
 }

@@ -73,24 +73,13 @@ static void count_put(mote__store *s, uint64_t *counter)
     pthread_mutex_unlock(&s->mutex);
 }
 
-mote__store_put_result mote__store_put(mote__store *s, const mote__store_context *c, mote__chain *chain, const int32_t *ids, int exact,
-                                       mote__kv_pool *pool, mote__kv_block *block)
+mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot, const uint8_t *head, mote__kv_pool *pool, mote__kv_block *block)
 {
-    mote__chain next = mote__chain_next(c, chain, ids, exact);
     mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
-    uint8_t bytes[MOTE_SLOT_IDS];
-    mote__chain parent = *chain;
-    *chain = next;
     if (!it)
         return dropped(s, 0);
-    it->slot = (mote__slot){ .slot_bytes = (uint32_t)mote__slot_bytes(c->block_bytes), .payload_bytes = (uint32_t)c->block_bytes,
-                             .approximate = !mote__chain_exact(&next), .created = (uint64_t)mote__store_now(s), .n_blocks = next.n_blocks };
-    memcpy(it->slot.id, next.id, MOTE_STORE_ID);
-    memcpy(it->slot.parent, parent.id, MOTE_STORE_ID);
-    memcpy(it->slot.context, c->hash, MOTE_STORE_DIGEST);
-    memcpy(it->slot.label, c->label, MOTE_STORE_LABEL);
-    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
-    mote__slot_write(it->head, &it->slot, bytes);
+    it->slot = *slot;
+    memcpy(it->head, head, sizeof it->head);
     it->pool = pool;
     it->block = mote__kv_block_ref(block);
     it->payload = block->data;
@@ -98,6 +87,19 @@ mote__store_put_result mote__store_put(mote__store *s, const mote__store_context
         return dropped(s, 0);
     count_put(s, &s->counts.put_blocks);
     return MOTE_PUT_QUEUED;
+}
+
+mote__store_put_result mote__store_put(mote__store *s, const mote__store_context *c, mote__chain *chain, const int32_t *ids, int exact,
+                                       mote__kv_pool *pool, mote__kv_block *block)
+{
+    mote__chain parent = *chain;
+    mote__slot slot;
+    uint8_t head[MOTE_SLOT_HEAD];
+    *chain = mote__chain_next(c, &parent, ids, exact);
+    mote__slot_describe(&slot, head, c, &parent, chain, ids, (uint64_t)mote__store_now(s));
+    if (s->remote && !s->read_only)
+        mote__remote_put(s->remote, &slot, head, pool, block);
+    return mote__queue_block(s, &slot, head, pool, block);
 }
 
 mote__store_put_result mote__store_put_snapshot(mote__store *s, const mote__store_context *c, const mote__chain *chain, const int32_t *ids,

@@ -212,6 +212,34 @@ int mote__slot_read(mote__slot *s, const uint8_t *head, const uint8_t *payload, 
     return memcmp(id, s->id, MOTE_STORE_ID) ? wrong(why, "identity") : 0;
 }
 
+int mote__slot_answers(const mote__slot *slot, const uint8_t *head, const mote__store_context *c, const mote__chain *chain,
+                       const uint8_t *parent, const int32_t *ids, const char **why)
+{
+    uint8_t bytes[MOTE_SLOT_IDS];
+    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
+    *why = memcmp(slot->id, chain->id, MOTE_STORE_ID)             ? "another block's identity"
+           : memcmp(slot->parent, parent, MOTE_STORE_ID)          ? "another parent"
+           : memcmp(slot->context, c->hash, MOTE_STORE_DIGEST)    ? "another context"
+           : slot->n_blocks != chain->n_blocks                    ? "another place in the chain"
+           : memcmp(head + MOTE_SLOT_HEADER, bytes, sizeof bytes) ? "other tokens"
+                                                                  : NULL;
+    return *why ? MOTE_EFORMAT : 0;
+}
+
+void mote__slot_describe(mote__slot *slot, uint8_t head[MOTE_SLOT_HEAD], const mote__store_context *c, const mote__chain *parent,
+                         const mote__chain *chain, const int32_t *ids, uint64_t created)
+{
+    uint8_t bytes[MOTE_SLOT_IDS];
+    *slot = (mote__slot){ .slot_bytes = (uint32_t)mote__slot_bytes(c->block_bytes), .payload_bytes = (uint32_t)c->block_bytes,
+                          .approximate = !mote__chain_exact(chain), .created = created, .n_blocks = chain->n_blocks };
+    memcpy(slot->id, chain->id, MOTE_STORE_ID);
+    memcpy(slot->parent, parent->id, MOTE_STORE_ID);
+    memcpy(slot->context, c->hash, MOTE_STORE_DIGEST);
+    memcpy(slot->label, c->label, MOTE_STORE_LABEL);
+    mote__put_ids(bytes, ids, MOTE_BLOCK_TOKENS);
+    mote__slot_write(head, slot, bytes);
+}
+
 /* ---- segment headers ---- */
 
 void mote__segment_write(uint8_t page[MOTE_SEGMENT_HEADER], const mote__segment_header *h)

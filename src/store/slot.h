@@ -44,6 +44,13 @@ void mote__slot_seal(uint8_t *head, uint64_t generation, const uint8_t *payload,
 int mote__slot_read(mote__slot *slot, const uint8_t *head, const uint8_t *payload, size_t payload_bytes, const uint8_t *pad,
                     size_t slot_bytes, const char **why);
 
+/* Whether a slot that was read is the block that `chain` ends with, below `parent` and made of these 256 ids. */
+int mote__slot_answers(const mote__slot *slot, const uint8_t *head, const mote__store_context *c, const mote__chain *chain,
+                       const uint8_t *parent, const int32_t *ids, const char **why);
+/* What a block's slot says about it, from the chains before and after it. */
+void mote__slot_describe(mote__slot *slot, uint8_t head[MOTE_SLOT_HEAD], const mote__store_context *c, const mote__chain *parent,
+                         const mote__chain *chain, const int32_t *ids, uint64_t created);
+
 /* ---- segment headers ---- */
 typedef struct mote__segment_header { uint32_t id, slot_bytes, payload_bytes; } mote__segment_header;
 void mote__segment_write(uint8_t page[MOTE_SEGMENT_HEADER], const mote__segment_header *h);

@@ -225,18 +225,22 @@ static int open_dir(mote__store *s, mote_err *err)
     return 0;
 }
 
-int mote__store_open(mote__store **out, const char *dir, const mote_store_params *params, const mote__store_tuning *tuning, mote_err *err)
+int mote__store_open(mote__store **out, const char *place, const mote_store_params *params, const mote__store_tuning *tuning, mote_err *err)
 {
     *out = NULL;
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/')
+    mote__server servers[MOTE_URL_SERVERS];
+    size_t n, n_servers;
+    int rc = mote__store_url_parse(place, &n, servers, &n_servers, err);
+    if (rc)
+        return rc;
+    while (n > 1 && place[n - 1] == '/')
         n--;
     if (n == 0 || n >= sizeof (*out)->dir)
         return mote__fail(err, MOTE_EIO, "a store's directory name must have 1 to %zu bytes", sizeof (*out)->dir - 1);
     mote__store *s = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *s);
     if (!s)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
-    memcpy(s->dir, dir, n);
+    memcpy(s->dir, place, n);
     s->lock_fd = -1;
     if (params)
         s->params = *params;
@@ -266,7 +270,6 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     pthread_cond_init(&s->done, &attr);
     pthread_condattr_destroy(&attr);
 
-    int rc = 0;
     if (s->io->sqlite && !(s->vfs = mote__vfs_create(s->io)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     s->touched = rc ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
@@ -291,6 +294,9 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
     pthread_mutex_unlock(&s->write_mutex);
     if (!rc && !s->read_only && mote__queue_start(s))
         rc = mote__fail(err, MOTE_ENOMEM, "cannot start the store's writer");
+    if (!rc && n_servers)
+        rc = mote__remote_open(&s->remote, s, servers, n_servers, err);
+    explicit_bzero(servers, sizeof servers);
     if (rc) {
         mote_store_close(s);
         return rc;
@@ -302,15 +308,16 @@ int mote__store_open(mote__store **out, const char *dir, const mote_store_params
 const char *mote__store_dir(const mote__store *s) { return s->dir; }
 int mote__store_writable(const mote__store *s) { return !s->read_only; }
 
-int mote_store_open(mote_store **store, const char *dir, const mote_store_params *params, mote_err *err)
+int mote_store_open(mote_store **store, const char *place, const mote_store_params *params, mote_err *err)
 {
-    return mote__store_open(store, dir, params, NULL, err);
+    return mote__store_open(store, place, params, NULL, err);
 }
 
 void mote_store_close(mote_store *s)
 {
     if (!s)
         return;
+    mote__remote_close(s->remote);
     mote__queue_stop(s);
     close_index(s);
     mote__segfiles_sweep(s, 1);

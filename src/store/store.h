@@ -1,5 +1,5 @@
-/* The persistent prefix store, local tier: blocks of 256 tokens of global KV and snapshots of sequences, in one directory that
- * several processes may use at once.
+/* The persistent prefix store: blocks of 256 tokens of global KV and snapshots of sequences, in one directory that several processes
+ * may use at once, and behind it, perhaps, the same blocks in a server (store/remote.h).
  *
  * The store gives back exactly what was put under the same context, tokens and provenance, or nothing: checksum, identity, parent,
  * generation and token ids of a block are compared after it was read, and its index entry is read again, before anybody sees it.
@@ -8,8 +8,9 @@
  * A *context* says what makes KV interchangeable besides the tokens. A *chain* is a place in a prefix: so many whole blocks, and the
  * identity of the last of them. Identities hash the parent's, so that one names the whole prefix. Layout: docs/format-store.md.
  *
- * Threads: match, put, snapshot and flush may be called from any thread. One background thread does all writing. Blocks in the
- * write queue hold references, so mote_store_close (or mote__store_flush) comes before the pool's end. */
+ * Threads: match, put, snapshot and flush may be called from any thread. One background thread does all writing, another all
+ * sending. Blocks in their queues hold references, so mote_store_close (without servers, mote__store_flush will do) comes before the
+ * pool's end. */
 #ifndef MOTE_STORE_STORE_H
 #define MOTE_STORE_STORE_H
 
@@ -67,11 +68,14 @@ typedef struct mote__store_tuning {
     int no_uring;                          /* 1: pread                                                  */
     int64_t (*now)(void *ctx);             /* seconds since 1970; NULL: the system's clock              */
     void *now_ctx;
+    int remote_timeout_ms;                 /* without an answer from a server; 0 = 200                  */
+    int remote_retry_ms;                   /* until a server that is down is tried again; 0 = 5000, then doubling to 12 times that */
+    int remote_close_ms;                   /* for sending what is queued at the end; 0 = 5000           */
 } mote__store_tuning;
 
-/* Creates the directory (0700) and the index where they are missing; a damaged index is made anew from the segments.
+/* place: the directory, and servers behind it (store/url.h). Creates the directory (0700) and the index where they are missing; a damaged index is made anew from the segments.
  * MOTE_EIO, MOTE_EVERSION (made by a newer mote), MOTE_ENOMEM. tuning may be NULL. */
-int mote__store_open(mote__store **store, const char *dir, const mote_store_params *params, const mote__store_tuning *tuning,
+int mote__store_open(mote__store **store, const char *place, const mote_store_params *params, const mote__store_tuning *tuning,
                      mote_err *err);
 /* mote_store_close(store) of the public header writes what is queued and closes. */
 const char *mote__store_dir(const mote__store *store);
@@ -83,6 +87,7 @@ typedef struct mote__store_want {
     int exact_only;                        /* 1: exact blocks only; 0: at each place the exact one, else the approximate one */
     size_t max_blocks;                     /* of the whole chain; 0 = as many as there are ids for      */
     const mote__chain *follow;             /* NULL, or a snapshot's chain: only the blocks that lead to it */
+    size_t *n_remote;                      /* NULL, or counts those that came from a server            */
 } mote__store_want;
 
 /* Extend `chain` (the root, or where another tier stopped) along ids, which begin at token 0 of the sequence, by stored blocks.
@@ -127,6 +132,9 @@ typedef struct mote__store_counts {        /* since the store was opened by this
     uint64_t matched_blocks, damaged_blocks, damaged_snapshots, found_snapshots;
     uint64_t recent_snapshots;             /* of the found ones, those that were in memory              */
     uint64_t evicted_blocks, rebuilds;
+    uint64_t remote_hits, remote_misses;   /* blocks that came from a server; walks that ended because it had no more */
+    uint64_t remote_written, remote_known; /* blocks sent; there already, and renewed                   */
+    uint64_t remote_dropped, remote_errors, remote_damaged;      /* not sent; refusals and failures; values that were not used */
 } mote__store_counts;
 
 /* Wait until all that was put before is written and synced, or has failed. counts may be NULL. Each written_ or known_ block

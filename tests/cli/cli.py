@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -199,6 +200,9 @@ USAGE = [
     (("run", NANO, "--ids", "99999999999"), ["--ids"]),
     (("run", NANO, "--ids", "1", "--chat"), ["--chat"]),
     (("run", NANO, "-p", "a", "--store", ""), ["--store"]),
+    (("run", NANO, "-p", "a", "--store", "d,rediss://h"), ["--store", "TLS", "tunnel"]),
+    (("run", NANO, "-p", "a", "--store", "d,redis://h:0"), ["--store", "server 1", "port"]),
+    (("kv", "ls", "d,redis://:secret@h"), ["directory alone"]),
     (("run", NANO, "-p", "a", "--store", "d", "--replay", "most"), ["--replay", "bounded, exact"]),
     (("run", NANO, "-p", "a", "--store", "d", "--store-budget", "much"), ["--store-budget"]),
     (("run", NANO, "-p", "a", "--replay", "exact"), ["--replay", "--store"]),
@@ -521,6 +525,70 @@ def store_is_reused():
     expect(reuse(bounded) == (512, 64, False, False), str(reuse(bounded)))
     r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 1, "--temp", 0, "--store", store, "--stats")
     expect("512 tokens reused" in r.err and "64 replayed" in r.err and "approximate" in r.err, str(r))
+
+
+class Server:
+    """Debian's redis-server on a free port of the loopback, without persistence."""
+    def __init__(self, *options):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.process = subprocess.Popen(["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", TMP,
+                                         "--loglevel", "warning", *options], stdout=subprocess.DEVNULL)
+        for _ in range(500):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise Failed("redis-server does not start")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self.process.kill()
+        self.process.wait()
+
+
+@check
+def store_behind_a_server():
+    ids = text_ids(700)
+    cold = run_ids(ids)
+    dirs = [os.path.join(TMP, "remote-" + c) for c in "abcd"]
+    with Server("--requirepass", "hunter2") as server:
+        url = f"redis://127.0.0.1:{server.port}"
+        with_word = f",redis://:hunter2@127.0.0.1:{server.port}"
+        j = run_ids(ids, "--store", dirs[0] + with_word)
+        expect(reuse(j)[0] == j["reused_remote_tokens"] == 0 and j["tokens"] == cold["tokens"], str(j))
+        j = run_ids(ids, "--store", dirs[1] + with_word, "--replay", "exact")
+        expect(j["reused_tokens"] == j["reused_remote_tokens"] == 512, str(reuse(j)))
+        expect(j["tokens"] == cold["tokens"] and j["text"] == cold["text"] and j["exact"], "blocks from a server change the text")
+        j = run_ids(ids, "--store", dirs[1], "--replay", "exact")        # it is in the directory now
+        expect(j["reused_tokens"] == 512 and j["reused_remote_tokens"] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
+        os.environ["MOTE_REDIS_PASSWORD"] = "hunter2"
+        try:
+            r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 1, "--temp", 0, "--store", dirs[2] + "," + url, "--stats")
+        finally:
+            del os.environ["MOTE_REDIS_PASSWORD"]
+        expect("512 tokens reused, from a server 512" in r.err, r.err)
+        j, err = run_ids(ids, "--store", f"{dirs[3]},redis://:wrong-word@127.0.0.1:{server.port}", warns=True)
+        expect(reuse(j)[0] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
+        expect(err.count("\n") == 1 and "refuses" in err and url in err and "wrong-word" not in err, err)
+    with socket.socket() as hole:                                   # takes connections, and never says a word
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(8)
+        began = time.monotonic()
+        j, err = run_ids(ids, "--store", f"{dirs[0]},redis://127.0.0.1:{hole.getsockname()[1]}", "--replay", "exact", warns=True)
+        took = time.monotonic() - began
+        began = time.monotonic()
+        plain = run_ids(ids, "--store", dirs[0], "--replay", "exact")
+        more = took - (time.monotonic() - began)
+        expect(j["tokens"] == plain["tokens"] and more < 3, f"a server that hangs costs {more:.1f} s")
+        expect(err == "" or (err.count("\n") == 1 and "no answer within" in err), err)
+    j, err = run_ids(ids, "--store", dirs[3] + with_word, "--replay", "exact", warns=True)      # nobody is there any more
+    expect(j["reused_tokens"] == 512 and j["reused_remote_tokens"] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
+    expect(err.count("\n") == 1 and "tried again" in err and "hunter2" not in err, err)
 
 
 @check
