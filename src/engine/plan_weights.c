@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "file/json.h"
 
-/* ---- geometry of V4.1: the table of names says it all --------------------------------------------------------- */
+/* ---- geometry of what the engine runs: the table of names says it all --------------------------------------------------------- */
 
 static int add_expected(void *ctx, const mote__expected *e)
 {
@@ -135,9 +135,9 @@ static int from_geometry(mote__plan *p, mote_err *err)
 {
     p->weights_source = "geometry";
     if (!strcmp(p->family, "deepseek_v41")) {
-        if (p->v41.n_mtp_layers)
+        if (p->config.n_mtp_layers)
             snprintf(p->weights_note, sizeof p->weights_note, "draft layers and vision are not counted");
-        return mote__expected_tensors(&p->v41, add_expected, p);
+        return mote__expected_tensors(&p->config, add_expected, p);
     }
     keys k = { 0 };
     int rc = read_keys(&k, p, err);
@@ -171,7 +171,7 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
     p->weights_source = "checkpoint";
     for (size_t i = 0; i < mote__checkpoint_n_tensors(ckpt); i++) {
         const mote__tensor *t = mote__checkpoint_tensor(ckpt, i);
-        mote__tgroup group = v41 ? mote__tclass_group(mote__tensor_class(t->name, &p->v41, NULL, NULL))
+        mote__tgroup group = v41 ? mote__tclass_group(mote__tensor_class(t->name, &p->config, NULL, NULL))
                                  : strstr(t->name, ".experts.") ? MOTE_TG_EXPERTS : MOTE_TG_DENSE;
         p->weights[group] += t->n_bytes;          /* lies in mapped files: no overflow */
         size_t n = strlen(t->name);
