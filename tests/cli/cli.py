@@ -550,6 +550,26 @@ def llama_run_and_eval():
 
 
 @check
+def llama_bad_weights():
+    def broken(name, change):
+        folder = os.path.join(TMP, name)
+        shutil.copytree(make_llama(), folder)
+        path = os.path.join(folder, "config.json")
+        config = json.load(open(path))
+        config.update(change)
+        with open(path, "w") as f:
+            json.dump(config, f)
+        return folder
+    for name, change, *words in (("heads", {"num_key_value_heads": 4}, "model.safetensors", "self_attn.k_proj.weight", "has shape [32, 32]"),
+                                 ("deep", {"num_hidden_layers": 3}, "model.layers.2.input_layernorm.weight", "missing"),
+                                 ("untied", {"tie_word_embeddings": False}, "lm_head.weight", "missing"),
+                                 ("biased", {"model_type": "qwen2"}, "model.layers.0.self_attn.q_proj.bias", "missing"),
+                                 ("moe", {"num_experts": 8}, "config.json", "num_experts"),
+                                 ("slides", {"sliding_window": 8}, "config.json", "sliding_window")):
+        one_line_error(mote("run", broken("llama-" + name, change), "-p", "x", "-n", 1), 1, *words)
+
+
+@check
 def llama_store():
     m, store, ids = make_llama(), os.path.join(TMP, "llama-store"), ",".join(str(2 + i * i % 4000) for i in range(600))
     run = lambda *more: good_json("run", m, "--ids", ids, "-n", 4, "--temp", 0, "--ignore-eos", "--json", "--store", store, *more)

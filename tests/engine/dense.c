@@ -258,11 +258,38 @@ static void refused(void **state)
     mote_free(json);
 }
 
+/* What plan makes of a configuration is what the checkpoint's tensors weigh. */
+static void planned(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "mha", "gqa", "fp8", "qwen2", "qwen3", "mistral" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char folder[64], config[80], *texts[2];
+        snprintf(folder, sizeof folder, "checkpoints/llama-%s", names[i]);
+        snprintf(config, sizeof config, "%s/config.json", folder);
+        json_t *o[2];
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(mote_plan_json(&texts[k], golden_path(k ? config : folder), NULL, NULL, 0, 0, NULL), 0);
+            o[k] = json_loads(texts[k], 0, NULL);
+            mote_free(texts[k]);
+        }
+        assert_string_equal(json_string_value(json_object_get(o[0], "weights_source")), "checkpoint");
+        assert_string_equal(json_string_value(json_object_get(o[1], "weights_source")), "geometry");
+        assert_true(json_is_true(json_object_get(o[1], "runs")));
+        if (!json_equal(json_object_get(o[0], "weights"), json_object_get(o[1], "weights")) ||
+            !json_equal(json_object_get(o[0], "n_parameters"), json_object_get(o[1], "n_parameters")))
+            fail_msg("%s: %s %s", names[i], json_dumps(json_object_get(o[0], "weights"), 0), json_dumps(json_object_get(o[1], "weights"), 0));
+        json_decref(o[0]);
+        json_decref(o[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes), cmocka_unit_test(truncate_anywhere), cmocka_unit_test(forks), cmocka_unit_test(cancelled),
         cmocka_unit_test(stored), cmocka_unit_test(eval), cmocka_unit_test(refused),
+        cmocka_unit_test(planned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
