@@ -16,10 +16,17 @@ static void must(int truth)
 static void check(const mote__config *c)
 {
     must(c->n_layers >= 1 && c->n_layers <= MOTE_MAX_LAYERS && c->n_kv_sources >= 1 && c->n_kv_sources <= MOTE_MAX_SOURCES);
-    must(c->n_index_sources >= c->n_kv_sources && c->n_index_sources <= MOTE_MAX_SOURCES && c->n_engram_layers <= MOTE_MAX_ENGRAM);
-    must(c->rope_dim % 2 == 0 && c->rope_dim <= c->head_dim && c->rope_dim <= c->index_head_dim && c->head_dim % 32 == 0);
-    must(c->hc_mult >= 1 && c->hc_mult <= MOTE_MAX_HC && c->window >= 1 && c->max_context >= 1 && 256 % c->prefix_multiple == 0);
-    must(c->decoder_start < c->n_layers && c->n_heads * c->head_dim % c->o_groups == 0 && c->rms_norm_eps > 0);
+    must(c->hc_mult >= 1 && c->hc_mult <= MOTE_MAX_HC && c->max_context >= 1 && 256 % c->prefix_multiple == 0 && c->rms_norm_eps > 0);
+    must(c->rope_dim % 2 == 0 && c->rope_dim <= c->head_dim);
+    if (c->arch == MOTE_ARCH_V41) {
+        must(c->n_index_sources >= c->n_kv_sources && c->n_index_sources <= MOTE_MAX_SOURCES && c->n_engram_layers <= MOTE_MAX_ENGRAM);
+        must(c->rope_dim <= c->index_head_dim && c->head_dim % 32 == 0 && c->window >= 1);
+        must(c->decoder_start < c->n_layers && c->n_heads * c->head_dim % c->o_groups == 0);
+    } else {
+        must(c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->rope_dim == c->head_dim && c->head_dim <= 512);
+        must(c->n_kv_sources == c->n_layers && c->decoder_start == c->n_layers && c->window == 0 && c->n_engram_layers == 0);
+        must(c->rope_attention > 0 && (c->rope_rule == MOTE_ROPE_PLAIN || c->rope_factor >= 1));
+    }
     for (size_t l = 0; l < c->n_layers; l++)
         if (c->compress_ratios[l]) {
             must(c->kv_source_of[l] < c->n_kv_sources && c->kv_sources[c->kv_source_of[l]] <= l);

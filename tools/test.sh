@@ -37,7 +37,7 @@ build_and_test() { which=$1; shift; if setup "$@"; then suite "$1" "" "$which"; 
 step_gcc() { note "gcc"; build_and_test "" build; }
 step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
-by_level="model/golden model/trace kern/kern kern/linear kern/attend kern/topk num/formats num/kvfmt kv/cache"
+by_level="model/golden model/trace kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"
 step_levels() {
     note "CPU levels hidden: avx512"
     if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/persist cli"; else bad "build"; return; fi
@@ -51,7 +51,7 @@ step_asan() {
     build_and_test "--no-suite heavy" build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
-threaded="base/pool model/bits model/trace kern/linear kern/kern store/store store/remote"
+threaded="base/pool model/bits model/dense model/trace kern/linear kern/kern store/store store/remote"
 step_tsan() {
     note "TSan"
     if setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=2; then suite build-tsan plain_addresses "$threaded"; else bad "build-tsan"; fi

@@ -1,4 +1,4 @@
-/* mote: an inference engine for DeepSeek-V4.1-Flash and small models of its architecture.
+/* mote: an inference engine for DeepSeek-V4.1-Flash, small models of its architecture, and Llama-style models beside them.
  *
  * Conventions. Functions that can fail return MOTE_OK or a negative MOTE_E... code and put a sentence for a person into
  * the caller's mote_err (which may be NULL). Handles are opaque; *_close/_destroy accept NULL. Strings are UTF-8. Sizes
@@ -49,6 +49,10 @@ typedef enum mote_mem_class {
     MOTE_MEM_KV_MAIN_SCALES,   /* shared by several sessions counts once                      */
     MOTE_MEM_KV_INDEX_CODES,
     MOTE_MEM_KV_INDEX_SCALES,
+    MOTE_MEM_KV_KEY_CODES,     /* the same for Llama-style models                             */
+    MOTE_MEM_KV_KEY_SCALES,
+    MOTE_MEM_KV_VALUE_CODES,
+    MOTE_MEM_KV_VALUE_SCALES,
     MOTE_MEM_KV_SLACK,         /* block table, headers, page rounding, blocks not yet used    */
     MOTE_MEM_KV_WINDOW,        /* window rings, partial compressor groups, saved marks        */
     MOTE_MEM_SCRATCH,          /* activations of a step, encoder outputs kept for a replay    */
@@ -76,8 +80,11 @@ typedef struct mote_model_params {
     void *progress_ctx;
 } mote_model_params;
 typedef struct mote_model_info {
-    const char *family;        /* "deepseek_v41"; borrowed from the model, like every pointer here */
-    size_t n_layers, n_encoder_layers, hidden, vocab, window, max_context;
+    const char *family;        /* "deepseek_v41", "llama", "mistral", "qwen2", "qwen3"; borrowed from the model, like
+                                  every pointer here                                          */
+    const char *kv;            /* its default cache formats                                   */
+    int has_chat;              /* its chat format is known: mote_chat_encode works            */
+    size_t n_layers, n_encoder_layers, hidden, vocab, window, max_context;     /* no halves: 0 encoder layers; no windows: 0 */
     size_t n_experts, n_experts_per_token, topk, prefix_multiple;
     uint64_t n_parameters, weight_bytes;
     int32_t bos, eos[8];
@@ -86,7 +93,8 @@ typedef struct mote_model_info {
     float temperature, top_p;  /* from generation_config.json; 1 and 1 where it says nothing  */
     const char *cpu;           /* kernel set in use: "scalar", "avx2", "avx512"               */
 } mote_model_info;
-/* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json). params NULL = defaults. */
+/* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json), or one of a Llama-style model
+ * (docs/config.md). params NULL = defaults. */
 MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_model_params *params, mote_err *err);
 MOTE_API void mote_model_close(mote_model *model);
 MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
@@ -148,7 +156,8 @@ typedef enum mote_prefill { MOTE_PREFILL_BOUNDED, MOTE_PREFILL_EXACT, MOTE_PREFI
 typedef enum mote_replay { MOTE_REPLAY_BOUNDED, MOTE_REPLAY_EXACT } mote_replay;
 typedef struct mote_session_params {
     const char *kv;            /* "main=fp4,index=mxfp4,window=fp8" (the default, also for NULL); one word is the main
-                                  format; "main.8=fp8" sets one source layer                  */
+                                  format; "main.8=fp8" sets one source layer. Llama-style models: "key=bf16,value=bf16"
+                                  (the default); one word is both; "key.3=f32" sets one layer */
     mote_prefill prefill;      /* docs/architecture.md, "Prefill"                             */
     size_t max_context;        /* 0: the model's. Nothing is allocated for it.                */
 } mote_session_params;
@@ -164,20 +173,23 @@ MOTE_API int mote_session_mark(mote_session *session, mote_err *err);
 typedef enum mote_windows_from { MOTE_WINDOWS_LIVE, MOTE_WINDOWS_MARK, MOTE_WINDOWS_REPLAY } mote_windows_from;
 typedef struct mote_truncated {
     size_t length;             /* tokens kept: feed the caller's own tokens from here on      */
-    mote_windows_from windows; /* LIVE: nothing was cut; MARK: exact; REPLAY: the next step recomputes the windows
-                                  as asked (bounded: approximate, exact: as a cold run)       */
+    mote_windows_from windows; /* LIVE: nothing was cut, or there are no windows; MARK: exact; REPLAY: the next step
+                                  recomputes the windows as asked (bounded: approximate, exact: as a cold run) */
     size_t replay_tokens;      /* prefix tokens the next step will run again for the windows  */
 } mote_truncated;
 /* Forget everything from position `length` on. The newest mark at or before it is used if there is one; otherwise
- * `length` is rounded down to prefix_multiple and windows come from a replay in the next step. */
+ * `length` is rounded down to prefix_multiple and windows come from a replay in the next step. A model without windows keeps
+ * exactly `length` tokens and goes on at once. */
 MOTE_API int mote_session_truncate(mote_session *session, size_t length, mote_replay replay, mote_truncated *result,
                                    mote_err *err);
 /* Keep all tokens and global KV but forget the window KV, as if the prefix had come from a store without a snapshot: the next
  * step rebuilds the windows by replay. The length must be a multiple of prefix_multiple (MOTE_EINVAL otherwise). */
 MOTE_API int mote_session_forget_windows(mote_session *session, mote_replay replay, mote_err *err);
 MOTE_API void mote_session_get_memory(const mote_session *session, mote_memory *memory);   /* this session's share */
-/* Exact bytes of global KV per token for this session's formats, by part (codes and scales of main and index). */
+/* Exact bytes of global KV per token for this session's formats, by part. */
 MOTE_API double mote_session_kv_bytes_per_token(const mote_session *session, double parts[4]);
+/* "main_codes", "main_scales", "index_codes", "index_scales"; "key_codes", ..., "value_scales" in a Llama-style model. */
+MOTE_API const char *mote_session_kv_part_name(const mote_session *session, int part);
 MOTE_API size_t mote_session_window_bytes(const mote_session *session);
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */

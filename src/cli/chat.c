@@ -97,7 +97,7 @@ static int command_stats(chat *c, const char *arg)
     if (c->session) {
         fprintf(stderr, "context     %s of %s tokens\n", cli_count(mote_session_length(c->session)),
                 cli_count(cli_chat_context_limit(c)));
-        cli_print_cache(stderr, c->session, c->a->kv);
+        cli_print_cache(stderr, c->session, c->a->kv ? c->a->kv : c->info.kv);
     }
     cli_print_memory(stderr, &m, c->scratch_peak);
     return CLI_OK;
@@ -282,6 +282,9 @@ int cli_chat(int argc, char **argv)
     int rc = cli_model_open(&c.model, &c.info, path, &a, &err);
     if (!rc && !c.info.has_tokenizer)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: there is no tokenizer.json", path);
+    if (!rc && !c.info.has_chat)
+        rc = mote__fail(&err, MOTE_EUNSUPPORTED, "%s: the chat format of a '%s' model is not known; 'mote run' completes prompts", path,
+                        c.info.family);
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(c.max_context),
                         cli_count(c.info.max_context));

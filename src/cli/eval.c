@@ -26,7 +26,8 @@ static const cli_usage usage = {
         { O_WINDOWS, "windows", "N", "how many windows of each length; default 1, 0 = as many whole ones as the text has" },
         { CLI_O_KV, "kv", "LIST", "cache formats to compare, one row each: words of the main format separated by commas\n"
                                   "(fp4,fp8,bf16), or full specs separated by semicolons\n"
-                                  "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4.\n" CLI_KV_FORMATS },
+                                  "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4; for\n"
+                                  "Llama-style models bf16 ('key=fp8,value=fp4;fp8').\n" CLI_KV_FORMATS },
         { O_NO_KL, "no-kl", NULL, "do not compare with the bf16 cache (halves the time)" },
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         { CLI_O_PREFILL, "prefill", "MODE", "for the two speeds only: bounded (default), exact, full; see 'mote run --help'" },
@@ -107,8 +108,6 @@ static void parse(cli_args *a, request *q)
     cli_no_more_operands(a, 1);
     if (!q->text)
         cli_usage_error(a, "--text is missing");
-    if (!q->n_specs)
-        split_specs(a, q, "fp4");
     if (!q->ctxs) {
         q->ctxs = malloc(sizeof *q->ctxs);
         if (q->ctxs)
@@ -144,7 +143,7 @@ static int measure_speed(mote_model *model, const cli_args *a, const int32_t *wi
 static int measure(mote_model *model, const cli_args *a, const request *q, const int32_t *ids, int32_t *window, row *r,
                    int *status, mote_err *err)
 {
-    int is_base = !strcmp(r->kv, base_kv) || !strcmp(r->kv, "main=bf16");
+    int is_base = !strcmp(r->kv, base_kv) || !strcmp(r->kv, "main=bf16") || !strcmp(r->kv, "key=bf16,value=bf16");
     const char *base = q->no_kl || is_base ? NULL : base_kv;
     double loss = 0, kl = 0, agree = 0, seconds = 0;
     char what[128];
@@ -261,6 +260,12 @@ int cli_eval(int argc, char **argv)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: there is no tokenizer.json", a.operands[0]);
     if (!rc && info.bos < 0)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: the model has no BOS token to start a window with", a.operands[0]);
+    if (!rc && !q.n_specs) {                   /* "main=fp4,..." or "key=bf16,...": the first part's word */
+        const char *word = strchr(info.kv, '=') + 1;
+        char format[32];
+        snprintf(format, sizeof format, "%.*s", (int)strcspn(word, ","), word);
+        split_specs(&a, &q, format);
+    }
     if (!rc)
         rc = check_formats(model, &a, &q, &status, &err);
     if (!rc)

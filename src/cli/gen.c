@@ -219,23 +219,35 @@ json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak)
 json_t *cli_kv_json(const mote_session *session)
 {
     double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "main_codes", parts[0], "main_scales", parts[1], "index_codes",
-                     parts[2], "index_scales", parts[3], "total", total);
+    json_t *o = json_object();
+    for (int i = 0; i < 4; i++)
+        json_object_set_new(o, mote_session_kv_part_name(session, i), json_real(parts[i]));
+    json_object_set_new(o, "total", json_real(total));
+    return o;
 }
 
 void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
 {
     double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
-    fprintf(f, "cache       %g bytes a token: main %g codes + %g scales, index %g codes + %g scales (%s)\n", total,
-            parts[0], parts[1], parts[2], parts[3], kv ? kv : "main=fp4,index=mxfp4,window=fp8");
-    fprintf(f, "windows     %s a sequence, whatever its length\n", cli_bytes((double)mote_session_window_bytes(session)));
+    fprintf(f, "cache       %g bytes a token:", total);
+    for (int i = 0; i < 4; i += 2) {
+        const char *name = mote_session_kv_part_name(session, i);      /* "main_codes" */
+        fprintf(f, "%s %.*s %g codes + %g scales", i ? "," : "", (int)strcspn(name, "_"), name, parts[i], parts[i + 1]);
+    }
+    fprintf(f, " (%s)\n", kv);
+    if (mote_session_window_bytes(session))
+        fprintf(f, "windows     %s a sequence, whatever its length\n", cli_bytes((double)mote_session_window_bytes(session)));
 }
 
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
 {
     static const char *const headings[] = { "memory", ">bytes", ">" };
     cli_table *t = cli_table_create(3, headings);
+    /* a cache has one of the two pairs of parts */
+    int keys = m->bytes[MOTE_MEM_KV_KEY_CODES] > 0;
     for (int c = 0; c < MOTE_MEM_CLASSES; c++) {
+        if (keys ? c >= MOTE_MEM_KV_MAIN_CODES && c <= MOTE_MEM_KV_INDEX_SCALES : c >= MOTE_MEM_KV_KEY_CODES && c <= MOTE_MEM_KV_VALUE_SCALES)
+            continue;
         cli_table_add(t, mote_memory_class_name((mote_mem_class)c));
         cli_table_add(t, cli_count(m->bytes[c]));
         cli_table_add(t, cli_bytes((double)m->bytes[c]));

@@ -60,7 +60,7 @@ int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_
 
 /* {weights, kv_..., scratch, other, total, peak, rss, peak_rss, scratch_peak} */
 json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak);
-/* {main_codes, main_scales, index_codes, index_scales, total}: bytes per token */
+/* {main_codes, main_scales, index_codes, index_scales, total}, or key_... and value_...: bytes per token */
 json_t *cli_kv_json(const mote_session *session);
 void cli_print_cache(FILE *f, const mote_session *session, const char *kv);
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak);

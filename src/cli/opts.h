@@ -31,10 +31,12 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
                            "results do not depend on it" }
 #define CLI_ROW_KV                                                                                                       \
     { CLI_O_KV, "kv", "SPEC", "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the main\n"    \
-                              "format; main.8=fp8 sets the source layer 8 alone.\n" CLI_KV_FORMATS }
+                              "format; main.8=fp8 sets the source layer 8 alone.\n"                                     \
+                              "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets layer 3\n" \
+                              "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS }
 #define CLI_KV_FORMATS                                                                                                   \
     "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, fp4-128, fp8,\n"            \
-    "bf16, f32; main, index and window take each of them"
+    "bf16, f32; every part takes each of them"
 #define CLI_ROW_MATH                                                                                                     \
     { CLI_O_MATH, "math", "MODE", "fp32 (default): activations in FP32, bit-identical for any threads, chunks and CPU;\n" \
                                   "published: rounded to BF16 and FP8 where the published inference rounds" }

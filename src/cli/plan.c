@@ -29,7 +29,9 @@ static const cli_usage usage = {
              "entry = values x bits / 8 + values / group for the scales. Published model: (288 + 68) x (3 x 1/2 + 1) = 890.\n"
              "Windows cost the same at every length. The classical cache keeps K and V of every layer and attention\n"
              "head in BF16.\n"
-             "JSON: global_bytes_per_token, main_bytes_per_token, index_bytes_per_token, window_bytes_per_sequence,\n"
+             "Llama-style models keep keys and values of every layer; each part has its format (--kv key=fp8,value=fp4).\n"
+             "JSON: global_bytes_per_token, main_bytes_per_token and index_bytes_per_token (or key_ and value_, see\n"
+             "part_names), window_bytes_per_sequence, runs (this mote can run the model) and runs_note (why not),\n"
              "contexts[] {ctx, global_bytes, total_bytes}, weights {dense, routed_experts, engram, other}, family,\n"
              "classical_bytes_per_token, and more.\n"
              "\n"
@@ -90,6 +92,31 @@ static void add_times(cli_table *t, double a, double b)
     cli_table_add(t, text);
 }
 
+/* Fields are called by the family's parts, "main" and "index" or "key" and "value": the i-th part's field that ends in `rest`.
+ * Valid until the fourth next call. */
+static const char *part_key(const json_t *plan, int i, const char *rest)
+{
+    static char keys[4][64];
+    static int turn;
+    char *key = keys[turn++ & 3];
+    const char *name = json_string_value(json_array_get(json_object_get(plan, "part_names"), (size_t)i));
+    snprintf(key, sizeof keys[0], "%s_%s", name ? name : "?", rest);
+    return key;
+}
+
+static int has_keys(const json_t *plan)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(plan, "part_names"), 0));
+    return name && !strcmp(name, "key");
+}
+
+/* What people call the parts. */
+static const char *part_title(const json_t *plan, int i)
+{
+    static const char *const titles[2][2] = { { "main KV", "indexer keys" }, { "keys", "values" } };
+    return titles[has_keys(plan)][i];
+}
+
 static void print_cache(const json_t *plan)
 {
     static const char *const headings[] = { "part", ">bytes", ">codes", ">scales" };
@@ -98,14 +125,12 @@ static void print_cache(const json_t *plan)
     double classical = number(plan, "classical_bytes_per_token"), global = number(plan, "global_bytes_per_token");
     printf("\nCache, bytes per token%s%s%s\n", kv ? " (" : "", kv ? kv : "", kv ? ")" : "");
     cli_table *t = cli_table_create(4, headings);
-    cli_table_add(t, "main KV");
-    add_exact(t, plan, "main_bytes_per_token");
-    add_exact(t, parts, "main_codes");
-    add_exact(t, parts, "main_scales");
-    cli_table_add(t, "indexer keys");
-    add_exact(t, plan, "index_bytes_per_token");
-    add_exact(t, parts, "index_codes");
-    add_exact(t, parts, "index_scales");
+    for (int i = 0; i < 2; i++) {
+        cli_table_add(t, part_title(plan, i));
+        add_exact(t, plan, part_key(plan, i, "bytes_per_token"));
+        add_exact(t, parts, part_key(plan, i, "codes"));
+        add_exact(t, parts, part_key(plan, i, "scales"));
+    }
     cli_table_add(t, "together");
     add_exact(t, plan, "global_bytes_per_token");
     cli_table_print(t, stdout, 2);
@@ -118,8 +143,8 @@ static void print_cache(const json_t *plan)
 
 static void print_sources(const json_t *plan)
 {
-    static const char *const headings[] = { ">layer",   ">layers", ">tokens/entry", "main",
-                                            ">B/entry", "index",   ">B/entry",      ">B/token" };
+    const char *const headings[] = { ">layer",   ">layers", ">tokens/entry", has_keys(plan) ? "key" : "main",
+                                     ">B/entry", has_keys(plan) ? "value" : "index", ">B/entry", ">B/token" };
     const json_t *rows = json_object_get(plan, "sources"), *row;
     if (!json_array_size(rows))
         return;
@@ -130,10 +155,10 @@ static void print_sources(const json_t *plan)
         add_exact(t, row, "layer");
         add_exact(t, row, "layers");
         add_exact(t, row, "ratio");
-        add_text(t, row, "main_format");
-        add_exact(t, row, "main_bytes_per_entry");
-        add_text(t, row, "index_format");
-        add_exact(t, row, "index_bytes_per_entry");
+        for (int k = 0; k < 2; k++) {
+            add_text(t, row, part_key(plan, k, "format"));
+            add_exact(t, row, part_key(plan, k, "bytes_per_entry"));
+        }
         add_exact(t, row, "bytes_per_token");
     }
     cli_table_print(t, stdout, 2);
@@ -180,8 +205,9 @@ static void print_weights(const json_t *plan)
 static void print_formats(const char *path, const json_t *plan)
 {
     static const char *const words[] = { "fp4", "mxfp4", "fp4-32", "fp4-64", "fp4-128", "fp8", "bf16", "f32" };
-    static const char *const headings[] = {
-        "--kv", ">main KV", ">indexer keys", ">together", ">less than classical", ">windows"
+    const char *const headings[] = {
+        "--kv", has_keys(plan) ? ">keys" : ">main KV", has_keys(plan) ? ">values" : ">indexer keys", ">together", ">less than classical",
+        ">windows"
     };
     double classical = number(plan, "classical_bytes_per_token");
     cli_table *t = NULL;
@@ -193,15 +219,15 @@ static void print_formats(const char *path, const json_t *plan)
             continue;
         t = t ? t : cli_table_create(6, headings);
         cli_table_add(t, words[i]);
-        add_exact(t, other, "main_bytes_per_token");
-        add_exact(t, other, "index_bytes_per_token");
+        add_exact(t, other, part_key(other, 0, "bytes_per_token"));
+        add_exact(t, other, part_key(other, 1, "bytes_per_token"));
         add_exact(t, other, "global_bytes_per_token");
         add_times(t, classical, number(other, "global_bytes_per_token"));
         add_bytes(t, other, "window_bytes_per_sequence");
         json_decref(other);
     }
     if (t)
-        printf("\nWith another main format, bytes per token\n");
+        printf("\nWith another %sformat, bytes per token\n", has_keys(plan) ? "" : "main ");
     cli_table_print(t, stdout, 2);
 }
 
@@ -256,6 +282,8 @@ static void print_plan(const char *path, const json_t *plan)
     if (json_is_integer(parameters))
         printf(", %s parameters", cli_count((uint64_t)json_integer_value(parameters)));
     printf("\n");
+    if (json_is_string(json_object_get(plan, "runs_note")))
+        printf("  sums only, mote does not run it: %s\n", json_string_value(json_object_get(plan, "runs_note")));
     print_cache(plan);
     print_sources(plan);
     print_contexts(plan);

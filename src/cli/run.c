@@ -195,7 +195,7 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "exact", json_boolean(!cli_store_approximate(&q->store, from)));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
-    json_object_set_new(o, "kv", json_string(a->kv ? a->kv : "main=fp4,index=mxfp4,window=fp8"));
+    json_object_set_new(o, "kv", json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence", json_integer((json_int_t)mote_session_window_bytes(session)));
     json_object_set_new(o, "threads", json_integer(info->n_threads));
@@ -207,8 +207,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     return o;
 }
 
-static void print_stats(const request *q, const cli_args *a, const mote_session *session, const cli_gen_result *r,
-                        const mote_restored *from, double prefill_s, const mote_memory *m, size_t scratch_peak)
+static void print_stats(const request *q, const cli_args *a, const mote_model_info *info, const mote_session *session,
+                        const cli_gen_result *r, const mote_restored *from, double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids),
             (double)q->n_ids / prefill_s, cli_prefill_names[a->prefill]);
@@ -219,7 +219,7 @@ static void print_stats(const request *q, const cli_args *a, const mote_session 
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);
-    cli_print_cache(stderr, session, a->kv);
+    cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
     cli_print_memory(stderr, m, scratch_peak);
 }
 
@@ -300,7 +300,7 @@ int cli_run(int argc, char **argv)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context));
     if (q.stats && !out.status)
-        print_stats(&q, &a, session, &r, &from, prefill_s, &m, scratch_peak);
+        print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
     cli_gen_result_deinit(&r);
     mote_session_destroy(session);

@@ -15,9 +15,11 @@
 enum { LIST_MAX = 20 };          /* names listed per kind of trouble */
 
 /* What tells a complete checkpoint at a glance: names by their ending, as expected and as found. */
-static const char *const telling[] = {
-    ".attn.wq_a.weight", ".compressor.wkv.weight", ".compressor.wgate.weight", ".indexer.wq_b.weight", ".indexer.wk.weight",
-    ".engram.embed.weight",
+static const struct { const char *end; mote__arch arch; } telling[] = {
+    { ".attn.wq_a.weight", MOTE_ARCH_V41 },         { ".compressor.wkv.weight", MOTE_ARCH_V41 },
+    { ".compressor.wgate.weight", MOTE_ARCH_V41 },  { ".indexer.wq_b.weight", MOTE_ARCH_V41 },
+    { ".indexer.wk.weight", MOTE_ARCH_V41 },        { ".engram.embed.weight", MOTE_ARCH_V41 },
+    { ".self_attn.q_proj.weight", MOTE_ARCH_DENSE }, { ".mlp.down_proj.weight", MOTE_ARCH_DENSE },
 };
 enum { N_TELLING = sizeof telling / sizeof *telling };
 
@@ -66,14 +68,14 @@ static int meet(void *ctx, const mote__expected *e)
     uint64_t shape[2];
     mote__dtype stored = weight ? weight->dtype : t && !e->is_scale ? t->dtype : e->is_scale ? MOTE_DTYPES : e->dtype;
     if (stored == MOTE_DTYPES)            /* a scale whose weight is missing: as published */
-        stored = e->cls == MOTE_TC_EXPERT ? MOTE_DT_I8 : MOTE_DT_F8_E4M3;
+        stored = e->weight_dtype;
     if (!mote__expected_shape(shape, e, stored))
         return 0;                         /* an unquantised weight needs no scale */
     in->n_expected++;
     if (!e->is_scale) {
         in->n_experts_expected += e->cls == MOTE_TC_EXPERT && ends(e->name, ".w1.weight");
         for (int i = 0; i < N_TELLING; i++)
-            in->telling_expected[i] += (size_t)ends(e->name, telling[i]);
+            in->telling_expected[i] += (size_t)ends(e->name, telling[i].end);
     }
     if (!t) {
         if (in->n_missing++ < LIST_MAX)
@@ -103,12 +105,14 @@ static json_t *telling_json(const inspection *in)
         mote__tclass cls = mote__tensor_class(name, in->config, NULL, NULL);
         experts += cls == MOTE_TC_EXPERT && ends(name, ".w1.weight");
         for (int k = 0; k < N_TELLING && mote__tclass_is_loaded(cls); k++)
-            found[k] += (size_t)ends(name, telling[k]);
+            found[k] += (size_t)ends(name, telling[k].end);
     }
     json_t *list = json_array();
     for (int k = 0; k <= N_TELLING; k++) {
+        if (in->config->arch != (k < N_TELLING ? telling[k].arch : MOTE_ARCH_V41))
+            continue;
         json_t *o = json_object();
-        put(o, "what", json_string(k < N_TELLING ? telling[k] + 1 : "routed experts"));
+        put(o, "what", json_string(k < N_TELLING ? telling[k].end + 1 : "routed experts"));
         put(o, "expected", count(k < N_TELLING ? in->telling_expected[k] : in->n_experts_expected));
         put(o, "found", count(k < N_TELLING ? found[k] : experts));
         json_array_append_new(list, o);
@@ -158,10 +162,10 @@ static json_t *config_json(const mote__config *c)
     if (!c)
         return json_null();
     json_t *o = json_object();
-    put(o, "family", json_string("deepseek_v41"));
+    put(o, "family", json_string(c->family));
     const struct { const char *key; size_t value; } rows[] = {
-        { "layers", c->n_layers }, { "encoder_layers", c->decoder_start }, { "hidden", c->hidden_size }, { "vocab", c->vocab_size },
-        { "heads", c->n_heads }, { "head_dim", c->head_dim }, { "window", c->window }, { "experts", c->n_routed_experts },
+        { "layers", c->n_layers }, { "encoder_layers", c->decoder_start < c->n_layers ? c->decoder_start : 0 }, { "hidden", c->hidden_size }, { "vocab", c->vocab_size },
+        { "heads", c->n_heads }, { "kv_heads", c->n_kv_heads ? c->n_kv_heads : 1 }, { "head_dim", c->head_dim }, { "window", c->window }, { "experts", c->n_routed_experts },
         { "experts_per_token", c->n_experts_per_token }, { "index_topk", c->index_topk }, { "max_context", c->max_context },
         { "prefix_multiple", c->prefix_multiple }, { "draft_layers", c->n_mtp_layers },
     };

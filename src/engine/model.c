@@ -107,6 +107,25 @@ size_t mote__chunk_rows(const mote__net *net)
     return n > MOST ? MOST : n < FEWEST ? FEWEST : n;
 }
 
+/* V4.1 has two sets of angles, a dense model the first only. */
+static void init_ropes(mote__net *net)
+{
+    const mote__config *c = &net->config;
+    int yarn = c->arch == MOTE_ARCH_DENSE && c->rope_rule == MOTE_ROPE_YARN;
+    mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, yarn ? c->rope_factor : 1, yarn ? c->rope_beta_fast : 1,
+                    yarn ? c->rope_beta_slow : 1, yarn ? c->rope_original : 0);
+    if (c->arch == MOTE_ARCH_V41) {
+        mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor, c->rope_beta_fast, c->rope_beta_slow,
+                        c->rope_original);
+        return;
+    }
+    net->rope[0].scale = (float)c->rope_attention;
+    if (c->rope_rule == MOTE_ROPE_LLAMA3)
+        mote__rope_llama3(&net->rope[0], c->rope_factor, c->rope_beta_slow, c->rope_beta_fast, c->rope_original);
+    for (size_t i = 0; c->rope_rule == MOTE_ROPE_LINEAR && i < c->rope_dim / 2; i++)
+        net->rope[0].freq[i] /= (float)c->rope_factor;
+}
+
 static int open_net(mote_model *m, mote_math math, int n_threads, mote_err *err)
 {
     mote__net *net = &m->net;
@@ -117,8 +136,7 @@ static int open_net(mote_model *m, mote_math math, int n_threads, mote_err *err)
     mote__plan_init(net->plan, c);
     net->published = math == MOTE_MATH_PUBLISHED;
     net->kern = mote__kern();
-    mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, 1, 1, 1, 0);
-    mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor, c->rope_beta_fast, c->rope_beta_slow, c->rope_original);
+    init_ropes(net);
     if (c->n_engram_layers && ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
     net->pool = mote__pool_create(n_threads);
@@ -213,7 +231,8 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
 {
     const mote__config *c = &m->net.config;
     *info = (mote_model_info){
-        .family = "deepseek_v41", .n_layers = c->n_layers, .n_encoder_layers = c->decoder_start, .hidden = c->hidden_size,
+        .family = c->family, .kv = mote__kv_default(c), .has_chat = c->arch == MOTE_ARCH_V41, .n_layers = c->n_layers,
+        .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0, .hidden = c->hidden_size,
         .vocab = c->vocab_size, .window = c->window, .max_context = c->max_context, .n_experts = c->n_routed_experts,
         .n_experts_per_token = c->n_experts_per_token, .topk = c->index_topk, .prefix_multiple = c->prefix_multiple,
         .n_parameters = m->net.weights.n_parameters, .weight_bytes = m->net.weights.used_bytes, .bos = c->bos,
@@ -228,7 +247,8 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
 const char *mote_memory_class_name(mote_mem_class cls)
 {
     static const char *const names[MOTE_MEM_CLASSES] = { "weights", "kv_main_codes", "kv_main_scales", "kv_index_codes",
-                                                         "kv_index_scales", "kv_slack", "kv_window", "scratch", "other" };
+                                                         "kv_index_scales", "kv_key_codes", "kv_key_scales", "kv_value_codes",
+                                                         "kv_value_scales", "kv_slack", "kv_window", "scratch", "other" };
     return cls >= 0 && cls < MOTE_MEM_CLASSES ? names[cls] : "unknown";
 }
 
@@ -264,7 +284,7 @@ int mote_model_plan_json(const mote_model *m, char **json, mote_err *err)
     json_t *list = json_array();
     for (size_t l = 0; l < c->n_layers; l++) {
         const mote__layer_plan *p = &m->net.plan[l];
-        json_t *o = json_pack("{s:I s:s s:s s:i s:s}", "layer", (json_int_t)l, "half", p->decoder ? "decoder" : "encoder", "role",
+        json_t *o = json_pack("{s:I s:s s:s s:i s:s}", "layer", (json_int_t)l, "half", p->role == MOTE_ROLE_DENSE ? "all" : p->decoder ? "decoder" : "encoder", "role",
                               mote__role_name(p->role), "ratio", (int)p->ratio, "candidates", candidates[p->candidates]);
         json_object_set_new(o, "kv_source", p->source < 0 ? json_null() : json_integer((json_int_t)c->kv_sources[p->source]));
         json_object_set_new(o, "engram", json_boolean(p->engram >= 0));
@@ -353,5 +373,8 @@ int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_
 {
     if (!m->tokenizer)
         return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
+    if (m->net.config.arch != MOTE_ARCH_V41)
+        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: the chat format of a '%s' model is not known, only prompts can be run", m->path,
+                          m->net.config.family);
     return mote__chat_encode(m->tokenizer, messages_json, params, from, to, ids, n_ids, err);
 }

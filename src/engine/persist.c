@@ -137,15 +137,17 @@ static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapsh
 static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay, mote__kv_block **blocks, mote_restored *r,
                    mote_err *err)
 {
-    size_t window = s->model->net.config.window;
+    size_t window = s->model->net.config.window, n_prompt = n_ids;
     size_t n_remote = 0;                                 /* blocks */
     mote__store_want want = { .exact_only = replay == MOTE_REPLAY_EXACT, .n_remote = &n_remote };
+    if (window == 0 && n_ids)                            /* at least one token must be left to run: nothing is replayed */
+        n_ids--;
     mote__kv_pool *pool = s->seq.kv.pool;
     mote__snapshot snap;
     mote__snapshot_head head;
     mote__chain chain = { 0 };
     /* at least one token must be left to run: a snapshot has no logits */
-    if (n_ids > 1 && mote__store_find_snapshot(s->store, &s->context, ids, n_ids - 1, want.exact_only, &snap)) {
+    if (n_prompt > 1 && mote__store_find_snapshot(s->store, &s->context, ids, n_prompt - 1, want.exact_only, &snap)) {
         int rc = 0, good = usable(s, &snap, &head);
         if (good) {
             mote__store_want follow = { .follow = &snap.chain, .n_remote = &n_remote };
@@ -188,7 +190,7 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     int rc = adopt(s, ids, n, blocks, &chain, err);
     if (rc)
         return rc;
-    s->live = 0;
+    s->live = window == 0;
     s->replay = replay;
     mote__schedule k = mote__schedule_make(s, n_ids - n);
     *r = (mote_restored){ .reused_tokens = n, .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,

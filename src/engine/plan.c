@@ -65,7 +65,7 @@ static uint64_t window_bytes(const mote__plan *p, const mote__plan_cache *c, uin
 /* What a sequence holds in mote: blocks of 256 tokens, windows, partial groups. Other families: entries and windows. */
 static uint64_t held_bytes(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
 {
-    uint64_t up = !strcmp(p->family, "deepseek_v41") ? (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS : ctx;
+    uint64_t up = p->runs ? (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS : ctx;
     return global_bytes(c, up) + window_bytes(p, c, ctx) + p->pending_bytes;
 }
 
@@ -88,16 +88,23 @@ static uint64_t longest(const mote__plan *p, const mote__plan_cache *c, uint64_t
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------- */
 
-static json_t *parts_json(const double v[4])
+/* "main" or "key", "index" or "value", and what follows */
+static void put_part(json_t *object, const mote__plan *p, int part, const char *rest, json_t *value)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", p->part_names[part], rest);
+    put(object, key, value);
+}
+
+static json_t *parts_json(const mote__plan *p, const double v[4])
 {
     json_t *o = json_object();
-    static const char *const names[4] = { "main_codes", "main_scales", "index_codes", "index_scales" };
     for (int i = 0; i < 4; i++)
-        put(o, names[i], number(v[i]));
+        put_part(o, p, i / 2, i % 2 ? "scales" : "codes", number(v[i]));
     return o;
 }
 
-static json_t *streams_json(const mote__plan_cache *c)
+static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < c->n_streams; i++) {
@@ -108,10 +115,10 @@ static json_t *streams_json(const mote__plan_cache *c)
             put(o, "layer", json_integer(s->layer));
         put(o, "layers", bytes(s->count));
         put(o, "ratio", bytes(s->ratio));
-        put(o, "main_format", json_string(s->main_format));
-        put(o, "main_bytes_per_entry", bytes(main));
-        put(o, "index_format", s->index_format ? json_string(s->index_format) : json_null());
-        put(o, "index_bytes_per_entry", bytes(index));
+        put_part(o, p, 0, "format", json_string(s->main_format));
+        put_part(o, p, 0, "bytes_per_entry", bytes(main));
+        put_part(o, p, 1, "format", s->index_format ? json_string(s->index_format) : json_null());
+        put_part(o, p, 1, "bytes_per_entry", bytes(index));
         put(o, "bytes_per_token", number((double)s->count * (double)(main + index) / (double)s->ratio));
         json_array_append_new(list, o);
     }
@@ -161,8 +168,8 @@ static json_t *formats_json(const mote__plan *p, double now)
         json_t *o = json_object();
         put(o, "kv", json_string(c.kv));
         put(o, "global_bytes_per_token", number(sum4(v)));
-        put(o, "main_bytes_per_token", number(v[0] + v[1]));
-        put(o, "index_bytes_per_token", number(v[2] + v[3]));
+        put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
+        put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
         put(o, "window_bytes_per_sequence", bytes(window_bytes(p, &c, CONTEXT_MAX)));
         put(o, "times", ratio(sum4(v), now));
         json_array_append_new(list, o);
@@ -244,20 +251,23 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "model_type", json_string(p->model_type));
     put(o, "layers", bytes(p->n_layers));
     if (v41)
-        put(o, "encoder_layers", bytes(p->v41.decoder_start));
+        put(o, "encoder_layers", bytes(p->config.decoder_start));
+    put(o, "runs", json_boolean(p->runs));
+    put(o, "runs_note", p->runs_note[0] ? json_string(p->runs_note) : json_null());
     put(o, "max_context", bytes(p->max_context));
     put(o, "n_parameters", strcmp(p->weights_source, "unknown") ? bytes(p->n_parameters) : json_null());
     put(o, "kv", json_string(c->kv));
     put(o, "global_bytes_per_token", number(now));
-    put(o, "main_bytes_per_token", number(v[0] + v[1]));
-    put(o, "index_bytes_per_token", number(v[2] + v[3]));
-    put(o, "parts", parts_json(v));
-    put(o, "sources", streams_json(c));
+    put(o, "part_names", json_pack("[s, s]", p->part_names[0], p->part_names[1]));
+    put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
+    put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
+    put(o, "parts", parts_json(p, v));
+    put(o, "sources", streams_json(p, c));
     put(o, "window_tokens", bytes(p->window));
     put(o, "window_format", c->window_format ? json_string(c->window_format) : json_null());
     put(o, "window_bytes_per_sequence", bytes(window_bytes(p, c, CONTEXT_MAX)));
     put(o, "partial_group_bytes_per_sequence", bytes(p->pending_bytes));
-    if (v41) {
+    if (p->runs) {
         put(o, "block_tokens", json_integer(BLOCK_TOKENS));
         put(o, "block_bytes", bytes(global_bytes(c, BLOCK_TOKENS)));
     }

@@ -12,7 +12,8 @@
 #include "file/names.h"
 #include "kv/spec.h"
 
-/* Layers that store alike: each of `count` layers makes one entry per `ratio` tokens. Bytes are per entry. */
+/* Layers that store alike: each of `count` layers makes one entry per `ratio` tokens. Bytes are per entry. Where a family keeps keys
+ * and values, they are the parts `main` and `index`. */
 typedef struct mote__plan_stream {
     size_t count, ratio;
     int layer;                          /* the one layer, or -1                      */
@@ -34,7 +35,10 @@ typedef struct mote__plan {
     char model_type[64];
     const char *family;
     const struct mote__plan_family *row;
-    mote__config v41;                   /* family deepseek_v41 only                  */
+    mote__config config;                /* as the engine reads it, where it runs the model */
+    int runs;                           /* it does: the cache comes in blocks        */
+    char runs_note[512];                /* why not                                   */
+    const char *part_names[2];          /* "main", "index" or "key", "value"         */
     size_t n_layers, n_heads, n_kv_heads, head_dim;
     size_t latent_dim, rope_dim;        /* mla                                       */
     size_t index_dim;                   /* 0: no indexer                             */

@@ -49,16 +49,24 @@ static int read_common(mote__plan *p, mote_err *err)
     return rc;
 }
 
-static int read_v41(mote__plan *p, mote_err *err)
+/* The strict reader of the engine, which wants text; a config is a few kilobytes. */
+static int read_config(mote__plan *p, mote_err *err)
 {
-    char *text = json_dumps(p->root, 0);     /* the strict reader wants text; a config is a few kilobytes */
+    char *text = json_dumps(p->root, 0);
     if (!text)
         return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", p->path);
-    int rc = mote__config_parse(&p->v41, text, strlen(text), p->path, err);
+    int rc = mote__config_parse(&p->config, text, strlen(text), p->path, err);
     free(text);
+    p->runs = !rc;
+    return rc;
+}
+
+static int read_v41(mote__plan *p, mote_err *err)
+{
+    int rc = read_config(p, err);
     if (rc)
         return rc;
-    const mote__config *c = &p->v41;
+    const mote__config *c = &p->config;
     p->family = "deepseek_v41";
     p->n_layers = c->n_layers;
     p->n_heads = c->n_heads;
@@ -191,6 +199,11 @@ static int read_gqa(mote__plan *p, mote_err *err)
     if (!p->head_dim || p->head_dim > VALUES_MAX / p->n_heads)
         return mote__fail(err, MOTE_EFORMAT, "%s: 'head_dim' is %zu, outside what %zu heads can have", p->path, p->head_dim, p->n_heads);
     p->family = p->n_kv_heads == p->n_heads ? "mha" : p->n_kv_heads == 1 ? "mqa" : "gqa";
+    p->part_names[0] = "key";
+    p->part_names[1] = "value";
+    mote_err why = { 0 };                    /* the sums hold for models that the engine does not run */
+    if (read_config(p, &why))
+        snprintf(p->runs_note, sizeof p->runs_note, "%.500s", why.message);
     return read_sliding(p, err);
 }
 
@@ -215,7 +228,7 @@ static int keep_text(mote__plan_cache *cache, char *owned, mote_err *err)
 
 static int cache_v41(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
-    const mote__config *c = &p->v41;
+    const mote__config *c = &p->config;
     mote__kv_spec spec;
     int rc = mote__kv_spec_parse(&spec, kv, c, err);
     if (rc)
@@ -300,21 +313,44 @@ static int cache_mla(mote__plan_cache *cache, const mote__plan *p, const char *k
     return keep_text(cache, text_of(&spec, p->index_dim > 0), err);
 }
 
+/* Every layer's keys and values, in the engine's own grammar. Layers are told apart unless some of them slide. */
 static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
-    mote__kv_spec spec;
-    int rc = parse_foreign(&spec, p, kv && *kv ? kv : "bf16", p->head_dim, err);
-    if (rc)
-        return rc;
-    mote__plan_stream s = stream_of(p->n_layers - p->n_sliding, 1, -1, 2 * p->n_kv_heads * p->head_dim, spec.main[0], 0, MOTE_KV_F32);
-    if (s.count)
-        cache->streams[cache->n_streams++] = s;
-    if (p->n_sliding) {
-        cache->n_window_layers = p->n_sliding;
-        cache->window_entry = s.main_codes + s.main_scales;
-        cache->window_format = s.main_format;
+    mote__config *like = calloc(1, sizeof *like);
+    if (!like)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory");
+    *like = (mote__config){ .arch = MOTE_ARCH_DENSE, .n_kv_sources = p->n_sliding || p->n_layers > MOTE_MAX_SOURCES ? 0 : p->n_layers,
+                            .n_kv_heads = p->n_kv_heads, .head_dim = p->head_dim };
+    for (size_t i = 0; i < like->n_kv_sources; i++)
+        like->kv_sources[i] = i;
+    size_t told_apart = like->n_kv_sources;
+    for (const char *at = kv; at && *at && !told_apart; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = strcspn(at, ",=");
+        if (memchr(at, '.', n)) {
+            free(like);
+            return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': layers are not told apart in this model", (int)(n < 60 ? n : 60), at);
+        }
     }
-    return keep_text(cache, text_of(&spec, 0), err);
+    if (!told_apart)
+        like->n_kv_sources = 1;
+    mote__kv_spec spec;
+    int rc = mote__kv_spec_parse(&spec, kv, like, err);
+    if (!rc) {
+        size_t dim = mote__kv_dim(like, MOTE_KV_KEY), n_global = p->n_layers - p->n_sliding, uniform = 1;
+        for (size_t i = 1; i < told_apart; i++)
+            uniform &= spec.main[i] == spec.main[0] && spec.index[i] == spec.index[0];
+        mote__plan_stream s = stream_of(n_global, 1, -1, dim, spec.main[0], dim, spec.index[0]);
+        for (size_t i = 0; i < (uniform ? n_global > 0 : told_apart); i++)
+            cache->streams[cache->n_streams++] = uniform ? s : stream_of(1, 1, (int)i, dim, spec.main[i], dim, spec.index[i]);
+        if (p->n_sliding) {
+            cache->n_window_layers = p->n_sliding;
+            cache->window_entry = s.main_codes + s.main_scales + s.index_codes + s.index_scales;
+            cache->window_format = s.main_format;
+        }
+        rc = keep_text(cache, mote__kv_spec_text(&spec, like), err);
+    }
+    free(like);
+    return rc;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
@@ -324,11 +360,12 @@ static const char *const presets_v41[] = {
     "main=fp4-128,index=mxfp4", "main=fp8,index=fp8", "main=bf16,index=bf16,window=bf16", "main=f32,index=f32,window=f32", NULL,
 };
 static const char *const presets_other[] = { "fp4", "fp8", "bf16", NULL };
+static const char *const presets_gqa[] = { "fp4", "key=fp8,value=fp4", "fp8", "bf16", "f32", NULL };
 
 #define V41 read_v41, cache_v41, presets_v41
 #define V4 read_v4, cache_v4, presets_other
 #define MLA read_mla, cache_mla, presets_other
-#define GQA read_gqa, cache_gqa, presets_other
+#define GQA read_gqa, cache_gqa, presets_gqa
 static const mote__plan_family families[] = {
     { "deepseek_v41", V41 }, { "deepseek_v41_text", V41 }, { "deepseek_v4", V4 },
     { "deepseek_v2", MLA }, { "deepseek_v3", MLA }, { "deepseek_v32", MLA }, { "kimi_k2", MLA },
@@ -358,7 +395,13 @@ int mote__plan_read(mote__plan *p, mote_err *err)
         if (!strcmp(families[i].model_type, name)) {
             p->row = &families[i];
             strcpy(p->model_type, families[i].model_type);
-            return p->row->read(p, err);
+            p->part_names[0] = "main";
+            p->part_names[1] = "index";
+            snprintf(p->runs_note, sizeof p->runs_note, "%s: this version only sums up models of type '%s'", p->path, p->model_type);
+            rc = p->row->read(p, err);
+            if (p->runs)
+                p->runs_note[0] = 0;
+            return rc;
         }
     char known[300] = "";
     for (size_t i = 0; i < N_FAMILIES; i++)

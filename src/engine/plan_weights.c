@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "file/json.h"
 
-/* ---- geometry of V4.1: the table of names says it all --------------------------------------------------------- */
+/* ---- geometry of what the engine runs: the table of names says it all --------------------------------------------------------- */
 
 static int add_expected(void *ctx, const mote__expected *e)
 {
@@ -24,9 +24,9 @@ static int add_expected(void *ctx, const mote__expected *e)
 
 /* ---- geometry of the other families ---------------------------------------------------------------------------- */
 
-/* Running sums, saturating: a hostile geometry gives a huge number, not a small one. bytes: of an unquantised value; fp8:
- * linears have one byte a value and an fp32 scale per 128 x 128 block. */
-typedef struct sums { mote__plan *p; size_t bytes; int fp8; } sums;
+/* Running sums, saturating: a hostile geometry gives a huge number, not a small one. bytes: of an unquantised value; block: linears
+ * have one byte a value and a scale per block x block (0: they are not quantised). */
+typedef struct sums { mote__plan *p; size_t bytes, block, scale_bytes; } sums;
 
 static void add(sums *s, mote__tgroup group, uint64_t values, uint64_t bytes)
 {
@@ -39,7 +39,9 @@ static void add_plain(sums *s, mote__tgroup group, uint64_t n) { add(s, group, n
 static void add_linear(sums *s, mote__tgroup group, uint64_t count, uint64_t out, uint64_t in)
 {
     uint64_t values = mote__mul(out, in);
-    uint64_t bytes = s->fp8 ? mote__add(values, mote__mul((out + 127) / 128 * 4, (in + 127) / 128)) : mote__mul(values, s->bytes);
+    uint64_t bytes = mote__mul(values, s->bytes), b = s->block;
+    if (b)
+        bytes = mote__add(values, mote__mul((out + b - 1) / b * s->scale_bytes, (in + b - 1) / b));
     add(s, group, mote__mul(count, values), mote__mul(count, bytes));
 }
 
@@ -135,9 +137,9 @@ static int from_geometry(mote__plan *p, mote_err *err)
 {
     p->weights_source = "geometry";
     if (!strcmp(p->family, "deepseek_v41")) {
-        if (p->v41.n_mtp_layers)
+        if (p->config.n_mtp_layers)
             snprintf(p->weights_note, sizeof p->weights_note, "draft layers and vision are not counted");
-        return mote__expected_tensors(&p->v41, add_expected, p);
+        return mote__expected_tensors(&p->config, add_expected, p);
     }
     keys k = { 0 };
     int rc = read_keys(&k, p, err);
@@ -153,7 +155,11 @@ static int from_geometry(mote__plan *p, mote_err *err)
         p->weights_source = "unknown";
         return MOTE_OK;
     }
-    sums s = { .p = p, .bytes = type && !strcmp(type, "float32") ? 4 : 2, .fp8 = quant != NULL };
+    sums s = { .p = p, .bytes = type && !strcmp(type, "float32") ? 4 : 2 };
+    if (quant) {                             /* what the engine runs has E8M0 scales of 32 x 32; others fp32 of 128 x 128 */
+        s.block = p->runs ? 32 : 128;
+        s.scale_bytes = p->runs ? 1 : 4;
+    }
     add_plain(&s, MOTE_TG_DENSE, (uint64_t)k.vocab_size * k.hidden_size * (flag(p, "tie_word_embeddings") ? 1 : 2));
     add_plain(&s, MOTE_TG_DENSE, (uint64_t)k.hidden_size * (2 * p->n_layers + 1));
     add_attention(&s, &k);
@@ -171,7 +177,7 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
     p->weights_source = "checkpoint";
     for (size_t i = 0; i < mote__checkpoint_n_tensors(ckpt); i++) {
         const mote__tensor *t = mote__checkpoint_tensor(ckpt, i);
-        mote__tgroup group = v41 ? mote__tclass_group(mote__tensor_class(t->name, &p->v41, NULL, NULL))
+        mote__tgroup group = v41 ? mote__tclass_group(mote__tensor_class(t->name, &p->config, NULL, NULL))
                                  : strstr(t->name, ".experts.") ? MOTE_TG_EXPERTS : MOTE_TG_DENSE;
         p->weights[group] += t->n_bytes;          /* lies in mapped files: no overflow */
         size_t n = strlen(t->name);

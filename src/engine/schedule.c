@@ -13,9 +13,11 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
 {
     const mote__config *c = &s->model->net.config;
     uint64_t cached = s->n_kv, end = s->n_ids + n_new, w = c->window, last = minus(end, 1);
-    uint64_t encoder_reach = c->decoder_start * (w - 1), decoder_reach = (c->n_layers - c->decoder_start) * (w - 1);
+    uint64_t encoder_reach = c->decoder_start * minus(w, 1), decoder_reach = (c->n_layers - c->decoder_start) * minus(w, 1);
     mote__schedule k = { .begin = cached, .end = end, .publish_from = cached, .decoder_begin = cached };
 
+    if (w == 0)                            /* no windows: every layer runs over the new tokens, and nothing is ever replayed */
+        return k;
     if (s->live) {
         /* fewer new tokens than a window: every layer goes on exactly; otherwise bounded and exact prefill cut the decoder half */
         if (end - cached >= w && s->prefill == MOTE_PREFILL_BOUNDED) {

@@ -79,6 +79,9 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
     return 0;
 }
 
+/* A session without windows is always live: its blocks are all it has. */
+static int has_windows(const mote_session *s) { return s->seq.state.window > 0; }
+
 size_t mote_session_length(const mote_session *s) { return s->n_ids; }
 const int32_t *mote_session_tokens(const mote_session *s) { return s->ids.data; }
 
@@ -119,7 +122,7 @@ static void cut(mote_session *s, size_t n, mote_replay replay)
     mote__kv_state_clear_pending(&s->seq.state);
     mote__kv_state_clear_windows(&s->seq.state, 0, c->n_layers);
     s->replay = replay;
-    s->live = n == 0;
+    s->live = n == 0 || !has_windows(s);
     s->n_logits = 0;
     mote__persist_cut(s);
 }
@@ -130,7 +133,7 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mo
     mote_truncated t = { 0 };
     if (length > s->n_ids)
         return mote__fail(err, MOTE_EINVAL, "cannot truncate to %zu tokens: the session holds %zu", length, s->n_ids);
-    size_t usable = s->n_marks;
+    size_t usable = has_windows(s) ? s->n_marks : 0;         /* without windows every position is as good as a mark */
     while (usable && s->marks[usable - 1].n > length)
         usable--;
     if (length == s->n_ids) {
@@ -169,11 +172,10 @@ int mote_session_forget_windows(mote_session *s, mote_replay replay, mote_err *e
 
 void mote_session_get_memory(const mote_session *s, mote_memory *memory)
 {
-    static const mote_mem_class part[4] = { MOTE_MEM_KV_MAIN_CODES, MOTE_MEM_KV_MAIN_SCALES, MOTE_MEM_KV_INDEX_CODES,
-                                            MOTE_MEM_KV_INDEX_SCALES };
+    const mote__kv_layout *l = &s->seq.kv.pool->layout;
     memset(memory, 0, sizeof *memory);
     for (int i = 0; i < 4; i++)
-        memory->bytes[part[i]] = s->seq.kv.n_blocks * s->seq.kv.pool->layout.part_bytes[i];
+        memory->bytes[l->part_class[i]] = s->seq.kv.n_blocks * l->part_bytes[i];
     memory->bytes[MOTE_MEM_KV_SLACK] = s->seq.kv.capacity * sizeof(void *);
     memory->bytes[MOTE_MEM_KV_WINDOW] = s->seq.state.bytes * (1 + s->n_marks);
     memory->bytes[MOTE_MEM_OTHER] = sizeof *s + s->ids.capacity + s->logits.capacity;
@@ -188,6 +190,11 @@ double mote_session_kv_bytes_per_token(const mote_session *s, double parts[4])
     for (int i = 0; i < 4 && parts; i++)
         parts[i] = mote__kv_layout_part_per_token(l, i);
     return mote__kv_layout_bytes_per_token(l);
+}
+
+const char *mote_session_kv_part_name(const mote_session *s, int part)
+{
+    return part >= 0 && part < 4 ? mote_memory_class_name(s->seq.kv.pool->layout.part_class[part]) + strlen("kv_") : "unknown";
 }
 
 size_t mote_session_window_bytes(const mote_session *s)

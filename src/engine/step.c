@@ -87,7 +87,7 @@ static void roll_back(struct job *j)
     mote__kv_cache_truncate(&s->seq.kv, s->n_kv);
     mote__kv_state_clear_pending(&s->seq.state);
     s->replay = s->prefill == MOTE_PREFILL_BOUNDED ? MOTE_REPLAY_BOUNDED : MOTE_REPLAY_EXACT;
-    s->live = s->n_ids == 0;
+    s->live = s->n_ids == 0 || c->window == 0;
     if (s->live)
         mote__kv_state_clear_windows(&s->seq.state, 0, c->n_layers);
     s->n_logits = 0;

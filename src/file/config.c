@@ -1,30 +1,15 @@
-/* config.json, reading: names, types and ranges of single fields, in both forms, as tables. What fields say about each
- * other is config_rules.c's; names, defaults and ranges are listed for people in docs/config.md.
+/* config.json, reading: which family it is, then names, types and ranges of single fields, in both forms, as tables. What fields
+ * say about each other is config_rules.c's, Llama-style families are config_dense.c's; names, defaults and ranges are listed for
+ * people in docs/config.md.
  *
- * Forms: published (fields under `text_config`, or the same names at the top), and the flat one of the reference
+ * Forms of V4.1: published (fields under `text_config`, or the same names at the top), and the flat one of the reference
  * inference, recognised by `dim` where the published form has `hidden_size`. Keys this reader does not use are ignored. */
-#include "file/config.h"
+#include "file/config_read.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "file/json.h"
-
 enum { CONFIG_MAX = 16 << 20 };
-
-typedef enum kind { SIZE, I32, U64, F32, F64, FLAG } kind;
-
-/* One number. Integers must be JSON integers; reals may be written as integers. All bounds are inclusive and exact in a
- * double. `missing` stands in for an absent optional field. */
-typedef struct field {
-    const char *published, *flat;
-    kind kind;
-    size_t offset;
-    double min, max;
-    int optional;
-    double missing;
-} field;
 
 #define AT(member) offsetof(mote__config, member)
 static const field fields[] = {
@@ -113,14 +98,6 @@ const char *mote__config_key(const char *published, int flat)
     return published;
 }
 
-typedef struct reader {
-    mote__config *config;
-    const json_t *root, *text;     /* the whole file; the object that holds the text model's fields */
-    int flat;
-    const char *what;
-    mote_err *err;
-} reader;
-
 static int out_of_range(const reader *r, const char *key, double v, double min, double max)
 {
     return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %.17g, outside %.17g to %.17g", r->what, key, v, min, max);
@@ -137,7 +114,7 @@ static void store(void *at, kind k, double v, json_int_t i)
     }
 }
 
-static int read_field(const reader *r, const field *f, const json_t *object)
+int mote__config_field(const reader *r, const field *f, const json_t *object)
 {
     const char *key = r->flat ? f->flat : f->published;
     int real = f->kind == F32 || f->kind == F64;
@@ -190,8 +167,7 @@ static int read_list(const reader *r, const list *l, size_t *n)
     return MOTE_OK;
 }
 
-/* A string field with the one value this version runs; absent means that value. */
-static int expect_string(const reader *r, const json_t *object, const char *key, const char *expected)
+int mote__config_string(const reader *r, const json_t *object, const char *key, const char *expected)
 {
     json_t *value;
     int rc = mote__json_get(&value, object, key, JSON_STRING, r->what, r->err);
@@ -220,34 +196,15 @@ static int expect_false(const reader *r, const char *key)
     return rc;
 }
 
-static int read_model_type(const reader *r)
-{
-    json_t *value;
-    int rc = mote__json_get(&value, r->root, "model_type", JSON_STRING, r->what, r->err);
-    if (!rc && !value)
-        rc = mote__json_get(&value, r->text, "model_type", JSON_STRING, r->what, r->err);
-    if (rc)
-        return rc;
-    if (!value && !r->flat)
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'model_type' is missing", r->what);
-    /* The flat form may say nothing; its other keys then tell by being there. */
-    const char *type = value ? json_string_value(value) : "deepseek_v41";
-    if (strcmp(type, "deepseek_v41") && strcmp(type, "deepseek_v41_text"))
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'model_type' is '%.60s', this version runs 'deepseek_v41'", r->what,
-                          type);
-    return MOTE_OK;
-}
-
-/* What is true of a checkpoint's weights as a whole; the dtype in the file decides tensor by tensor. */
-static int read_quantization(const reader *r)
+int mote__config_quantization(const reader *r)
 {
     json_t *q, *block;
     int rc = mote__json_get(&q, r->root, "quantization_config", JSON_OBJECT, r->what, r->err);
     if (rc || !q)
         return rc;
-    rc = expect_string(r, q, "quant_method", "fp8");
+    rc = mote__config_string(r, q, "quant_method", "fp8");
     if (!rc)
-        rc = expect_string(r, q, "scale_fmt", "ue8m0");
+        rc = mote__config_string(r, q, "scale_fmt", "ue8m0");
     if (!rc)
         rc = mote__json_get(&block, q, "weight_block_size", JSON_ARRAY, r->what, r->err);
     if (!rc && block && (json_array_size(block) != 2 || json_integer_value(json_array_get(block, 0)) != 32 ||
@@ -285,17 +242,16 @@ static int read_yarn(const reader *r)
         if (rc || json_integer_value(original) == 0)
             return rc;
     } else {
-        rc = expect_string(r, object, json_object_get(object, "rope_type") ? "rope_type" : "type", "yarn");
+        rc = mote__config_string(r, object, json_object_get(object, "rope_type") ? "rope_type" : "type", "yarn");
     }
     for (size_t i = 0; !rc && i < sizeof yarn_fields / sizeof *yarn_fields; i++)
-        rc = read_field(r, &yarn_fields[i], object);
+        rc = mote__config_field(r, &yarn_fields[i], object);
     if (!rc && r->config->rope_beta_fast < r->config->rope_beta_slow)
         rc = mote__fail(r->err, MOTE_EFORMAT, "%s: 'beta_fast' is smaller than 'beta_slow'", r->what);
     return rc;
 }
 
-/* Token ids stand at the top in the published form. A list gives its first element. */
-static int read_token(const reader *r, const char *key, int32_t *id)
+int mote__config_token(const reader *r, const char *key, int32_t *id)
 {
     const json_t *value = json_object_get(r->root, key);
     if (!value || json_is_null(value))
@@ -333,19 +289,11 @@ static int read_lists(const reader *r)
     return MOTE_OK;
 }
 
-static int read_all(reader *r)
+static int read_v41(reader *r)
 {
-    if (!json_is_object(r->root))
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: not a JSON object", r->what);
-    json_t *text;
-    int rc = mote__json_get(&text, r->root, "text_config", JSON_OBJECT, r->what, r->err);
-    if (rc)
-        return rc;
-    r->text = text ? text : r->root;
-    r->flat = !text && json_object_get(r->root, "dim") && !json_object_get(r->root, "hidden_size");
-    rc = read_model_type(r);
+    int rc = MOTE_OK;
     for (size_t i = 0; !rc && i < N_FIELDS; i++)
-        rc = read_field(r, &fields[i], r->text);
+        rc = mote__config_field(r, &fields[i], r->text);
     if (!rc)
         rc = read_lists(r);
     if (!rc)
@@ -353,11 +301,11 @@ static int read_all(reader *r)
     if (!rc)
         rc = read_scoring(r);
     if (!rc)
-        rc = read_quantization(r);
+        rc = mote__config_quantization(r);
     if (!rc)
-        rc = expect_string(r, r->text, "topk_method", "noaux_tc");
+        rc = mote__config_string(r, r->text, "topk_method", "noaux_tc");
     if (!rc)
-        rc = expect_string(r, r->text, "hidden_act", "silu");
+        rc = mote__config_string(r, r->text, "hidden_act", "silu");
     if (!rc)
         rc = expect_integer(r, "n_shared_experts", 1);
     if (!rc)
@@ -367,12 +315,62 @@ static int read_all(reader *r)
     if (!rc)
         rc = expect_false(r, "tie_word_embeddings");
     if (!rc)
-        rc = read_token(r, "bos_token_id", &r->config->bos);
-    if (!rc)
-        rc = read_token(r, "eos_token_id", &r->config->eos);
-    if (!rc)
-        rc = read_token(r, "image_token_id", &r->config->image_token);
+        rc = mote__config_token(r, "image_token_id", &r->config->image_token);
     return rc ? rc : mote__config_rules(r->config, r->flat, r->what, r->err);
+}
+
+/* One row per model_type. */
+static const struct family { const char *model_type, *name; mote__arch arch; int (*read)(reader *r); } families[] = {
+    { "deepseek_v41", "deepseek_v41", MOTE_ARCH_V41, read_v41 }, { "deepseek_v41_text", "deepseek_v41", MOTE_ARCH_V41, read_v41 },
+    { "llama", "llama", MOTE_ARCH_DENSE, mote__config_dense },   { "mistral", "mistral", MOTE_ARCH_DENSE, mote__config_dense },
+    { "qwen2", "qwen2", MOTE_ARCH_DENSE, mote__config_dense },   { "qwen3", "qwen3", MOTE_ARCH_DENSE, mote__config_dense },
+};
+
+static int find_family(const reader *r, const struct family **family)
+{
+    json_t *value;
+    int rc = mote__json_get(&value, r->root, "model_type", JSON_STRING, r->what, r->err);
+    if (!rc && !value)
+        rc = mote__json_get(&value, r->text, "model_type", JSON_STRING, r->what, r->err);
+    if (rc)
+        return rc;
+    if (!value && !r->flat)
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'model_type' is missing", r->what);
+    /* The flat form may say nothing; its other keys then tell by being there. */
+    const char *type = value ? json_string_value(value) : families[0].model_type;
+    char known[200] = "";
+    for (size_t i = 0, used = 0; i < sizeof families / sizeof *families; i++) {
+        *family = &families[i];
+        if (!strcmp(type, families[i].model_type))
+            return MOTE_OK;
+        if (i == 0 || strcmp(families[i].name, families[i - 1].name))
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s'%s'", i ? ", " : "", families[i].name);
+    }
+    return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'model_type' is '%.60s', this version runs %s", r->what, type, known);
+}
+
+static int read_all(reader *r)
+{
+    if (!json_is_object(r->root))
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: not a JSON object", r->what);
+    json_t *text;
+    const struct family *family;
+    int rc = mote__json_get(&text, r->root, "text_config", JSON_OBJECT, r->what, r->err);
+    if (rc)
+        return rc;
+    r->text = text ? text : r->root;
+    r->flat = !text && json_object_get(r->root, "dim") && !json_object_get(r->root, "hidden_size");
+    rc = find_family(r, &family);
+    if (rc)
+        return rc;
+    r->config->arch = family->arch;
+    r->config->family = family->name;
+    rc = family->read(r);
+    if (!rc)
+        rc = mote__config_token(r, "bos_token_id", &r->config->bos);
+    if (!rc)
+        rc = mote__config_token(r, "eos_token_id", &r->config->eos);
+    return rc;
 }
 
 static int read_root(mote__config *config, const json_t *root, const char *what, mote_err *err)

@@ -1,5 +1,6 @@
-/* config.json of a DeepSeek-V4.1 model: the nested published form and the flat form of the reference inference. Every field
- * is range-checked, and fields that contradict each other are named. Source of names and values: docs/config.md. */
+/* config.json of a DeepSeek-V4.1 model (the nested published form and the flat form of the reference inference) or of a dense
+ * Llama-style model. Every field is range-checked, and fields that contradict each other are named. Source of names and
+ * values: docs/config.md. */
 #ifndef MOTE_FILE_CONFIG_H
 #define MOTE_FILE_CONFIG_H
 
@@ -8,12 +9,25 @@
 
 #include "base/err.h"
 
-enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 64, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_GROUPS = 64 };
+enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 256, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_GROUPS = 64 };
 
 typedef enum mote__score_func { MOTE_SCORE_SQRTSOFTPLUS, MOTE_SCORE_SIGMOID, MOTE_SCORE_SOFTMAX } mote__score_func;
 
-/* Published names (TABLE in docs/config.md). Layer lists are ascending. */
+/* What a model is made of: the row of the tables of tensor names, layer roles and cache parts. */
+typedef enum mote__arch {
+    MOTE_ARCH_V41,             /* windows, shared compressed KV, experts, residual copies, Engram               */
+    MOTE_ARCH_DENSE,           /* Llama-style: every layer keeps keys and values of n_kv_heads and one SwiGLU   */
+    MOTE_ARCHS
+} mote__arch;
+
+/* Frequencies of a dense model's RoPE: as they are, all divided, or stretched by wavelength. */
+typedef enum mote__rope_rule { MOTE_ROPE_PLAIN, MOTE_ROPE_LINEAR, MOTE_ROPE_LLAMA3, MOTE_ROPE_YARN } mote__rope_rule;
+
+/* Published names (TABLE in docs/config.md). Layer lists are ascending. A dense model is read into the same fields: every layer
+ * is a KV source of ratio 1, one residual copy, no window, no routed experts; moe_intermediate_size is its intermediate_size. */
 typedef struct mote__config {
+    mote__arch arch;
+    const char *family;                                   /* "deepseek_v41", "llama", ...; static */
     size_t vocab_size, hidden_size, n_layers, n_heads, head_dim, rope_dim, q_lora_rank, o_lora_rank, o_groups;
     size_t moe_intermediate_size, n_routed_experts, n_experts_per_token;
     mote__score_func score_func;
@@ -41,8 +55,13 @@ typedef struct mote__config {
     int32_t engram_pad_token;
     int32_t bos, eos, image_token;                        /* -1: absent */
     size_t n_mtp_layers;
+    /* dense models */
+    size_t n_kv_heads;                                    /* 0 in V4.1 */
+    int qkv_bias, qk_norm, tied_embeddings;
+    mote__rope_rule rope_rule;                            /* with rope_factor, rope_original and, as beta_fast and beta_slow, */
+    double rope_attention;                                /* llama3's high and low_freq_factor; yarn: scale of cos and sin */
     /* derived */
-    size_t decoder_start;                                 /* = last KV source */
+    size_t decoder_start;                                 /* = last KV source; dense: n_layers, as every layer runs over every token */
     size_t prefix_multiple;                               /* lcm of the sources' ratios */
     size_t kv_source_of[MOTE_MAX_LAYERS];                 /* index into kv_sources, for layers with a ratio */
 } mote__config;

@@ -1,29 +1,32 @@
-/* The table of tensor names and the two walks over it: from a name to its row, and from the configuration to all names. */
+/* The tables of tensor names and the two walks over them: from a name to its row, and from the configuration to all names. */
 #include "file/names.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* Which layers have a row's tensor. */
-typedef enum where { ONCE, EACH, AT_KV, AT_KV_GROUPS, AT_INDEX, AT_ENGRAM } where;
+typedef enum where { ONCE, ONCE_UNTIED, EACH, AT_KV, AT_KV_GROUPS, AT_INDEX, AT_ENGRAM, IF_QKV_BIAS, IF_QK_NORM } where;
 
-/* How it is stored as published. FP8, MXFP4 and TABLE rows give the stem: ".weight" and ".scale" follow. */
-typedef enum stored { NORM, PLAIN, F32, FP8, MXFP4, TABLE } stored;
+/* How it is stored as published. LINEAR, FP8, MXFP4 and TABLE rows give the stem: ".weight" and, where that is quantised, ".scale"
+ * (or ".weight_scale_inv") follow. */
+typedef enum stored { NORM, PLAIN, F32, FLOAT, LINEAR, FP8, MXFP4, TABLE } stored;
 
 /* Sizes by name; NONE in the second place: one dimension. */
 typedef enum size {
     NONE, VOCAB, HIDDEN, Q_LORA, HEADS, HEADS_DIM, HEAD_DIM, O_RANKS, O_IN, INDEX_HEADS, INDEX_HEADS_DIM, INDEX_DIM, HC_OUT, HC_IN,
-    HC, THREE, EXPERTS, INTER, ROWS, ROW_DIM, ENGRAM_OUT, ENGRAM_IN
+    HC, THREE, EXPERTS, INTER, ROWS, ROW_DIM, ENGRAM_OUT, ENGRAM_IN, KV_DIM
 } size;
 
 /* '#' stands for the layer, '*' for the expert. */
-static const struct row {
+typedef struct name_row {
     const char *pattern;
     mote__tclass cls;
     where at;
     stored as;
     size dims[2];
-} rows[] = {
+} name_row;
+
+static const name_row v41_rows[] = {
     { "embed.weight", MOTE_TC_EMBED, ONCE, PLAIN, { VOCAB, HIDDEN } },
     { "head.weight", MOTE_TC_HEAD, ONCE, PLAIN, { VOCAB, HIDDEN } },
     { "norm.weight", MOTE_TC_NORM, ONCE, NORM, { HIDDEN, NONE } },
@@ -63,7 +66,31 @@ static const struct row {
     { "layers.#.engram.q_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
     { "layers.#.engram.k_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static const name_row dense_rows[] = {
+    { "model.embed_tokens.weight", MOTE_TC_EMBED, ONCE, FLOAT, { VOCAB, HIDDEN } },
+    { "lm_head.weight", MOTE_TC_HEAD, ONCE_UNTIED, FLOAT, { VOCAB, HIDDEN } },
+    { "model.norm.weight", MOTE_TC_NORM, ONCE, FLOAT, { HIDDEN, NONE } },
+    { "model.layers.#.input_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
+    { "model.layers.#.post_attention_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
+    { "model.layers.#.self_attn.q_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HEADS_DIM, HIDDEN } },
+    { "model.layers.#.self_attn.k_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
+    { "model.layers.#.self_attn.v_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
+    { "model.layers.#.self_attn.o_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HIDDEN, HEADS_DIM } },
+    { "model.layers.#.self_attn.q_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { HEADS_DIM, NONE } },
+    { "model.layers.#.self_attn.k_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { KV_DIM, NONE } },
+    { "model.layers.#.self_attn.v_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { KV_DIM, NONE } },
+    { "model.layers.#.self_attn.q_norm.weight", MOTE_TC_NORM, IF_QK_NORM, FLOAT, { HEAD_DIM, NONE } },
+    { "model.layers.#.self_attn.k_norm.weight", MOTE_TC_NORM, IF_QK_NORM, FLOAT, { HEAD_DIM, NONE } },
+    { "model.layers.#.mlp.gate_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
+    { "model.layers.#.mlp.up_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
+    { "model.layers.#.mlp.down_proj", MOTE_TC_FFN, EACH, LINEAR, { HIDDEN, INTER } },
+};
+
+static const struct table { const name_row *rows; size_t n; } tables[MOTE_ARCHS] = {
+    [MOTE_ARCH_V41] = { v41_rows, sizeof v41_rows / sizeof *v41_rows },
+    [MOTE_ARCH_DENSE] = { dense_rows, sizeof dense_rows / sizeof *dense_rows },
+};
 
 /* Known and not loaded: whole families by prefix, and one bias. */
 static const struct { const char *prefix; mote__tclass cls; } not_loaded[] = {
@@ -81,6 +108,7 @@ static const struct { const char *name; mote__tgroup group; int loaded; } classe
     [MOTE_TC_HYPER] = { "hyper_connection", MOTE_TG_DENSE, 1 },
     [MOTE_TC_ROUTER] = { "router", MOTE_TG_DENSE, 1 },
     [MOTE_TC_SHARED_EXPERT] = { "shared_expert", MOTE_TG_DENSE, 1 },
+    [MOTE_TC_FFN] = { "ffn", MOTE_TG_DENSE, 1 },
     [MOTE_TC_EXPERT] = { "routed_expert", MOTE_TG_EXPERTS, 1 },
     [MOTE_TC_ENGRAM_TABLE] = { "engram_table", MOTE_TG_ENGRAM, 1 },
     [MOTE_TC_ENGRAM] = { "engram", MOTE_TG_ENGRAM, 1 },
@@ -99,7 +127,7 @@ const char *mote__tgroup_name(mote__tgroup group)
     return names[group];
 }
 
-static int has_scale(stored as) { return as == FP8 || as == MXFP4 || as == TABLE; }
+static int has_scale(stored as) { return as == LINEAR || as == FP8 || as == MXFP4 || as == TABLE; }
 
 /* A decimal number without leading zeros, at most 5 digits; the bytes it took, 0 if there is none. */
 static size_t read_number(const char *s, int *value)
@@ -140,14 +168,31 @@ static int layer_has(const mote__config *c, where at, size_t layer)
     if (layer >= c->n_layers)
         return 0;
     switch (at) {
-    case ONCE: return 0;
+    case ONCE: case ONCE_UNTIED: return 0;
     case EACH: return 1;
     case AT_KV: return is_in(layer, c->kv_sources, c->n_kv_sources);
     case AT_KV_GROUPS: return is_in(layer, c->kv_sources, c->n_kv_sources) && c->compress_ratios[layer] > 1;
     case AT_INDEX: return is_in(layer, c->index_sources, c->n_index_sources);
     case AT_ENGRAM: return is_in(layer, c->engram_layers, c->n_engram_layers);
+    case IF_QKV_BIAS: return c->qkv_bias;
+    case IF_QK_NORM: return c->qk_norm;
     }
     return 0;
+}
+
+static int once(const mote__config *c, where at) { return at == ONCE || (at == ONCE_UNTIED && !(c && c->tied_embeddings)); }
+
+/* The row of `name`, with its layer and expert, or NULL. */
+static const name_row *find_row(const struct table *t, const char *name, int *layer, int *expert)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        *layer = *expert = -1;
+        const char *rest = match(t->rows[i].pattern, name, layer, expert);
+        if (rest && (has_scale(t->rows[i].as) ? !strcmp(rest, ".weight") || !strcmp(rest, ".scale") || !strcmp(rest, ".weight_scale_inv")
+                                              : !*rest))
+            return &t->rows[i];          /* patterns exclude each other */
+    }
+    return NULL;
 }
 
 mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert)
@@ -157,17 +202,11 @@ mote__tclass mote__tensor_class(const char *name, const mote__config *config, in
     for (size_t i = 0; i < sizeof not_loaded / sizeof *not_loaded && cls == MOTE_TC_UNKNOWN; i++)
         if (!strncmp(name, not_loaded[i].prefix, strlen(not_loaded[i].prefix)))
             cls = not_loaded[i].cls;
-    for (size_t i = 0; i < N_ROWS && cls == MOTE_TC_UNKNOWN; i++) {
-        l = e = -1;
-        const char *rest = match(rows[i].pattern, name, &l, &e);
-        if (!rest)
-            continue;
-        if (has_scale(rows[i].as) ? strcmp(rest, ".weight") && strcmp(rest, ".scale") && strcmp(rest, ".weight_scale_inv") : *rest)
-            continue;
-        if (!config || rows[i].at == ONCE ||
-            (layer_has(config, rows[i].at, (size_t)l) && (e < 0 || (size_t)e < config->n_routed_experts)))
-            cls = rows[i].cls;
-        break;                       /* patterns exclude each other */
+    for (int a = config ? (int)config->arch : 0; a < (config ? (int)config->arch + 1 : MOTE_ARCHS) && cls == MOTE_TC_UNKNOWN; a++) {
+        const name_row *found = find_row(&tables[a], name, &l, &e);
+        if (found && (!config || once(config, found->at) ||
+                      (layer_has(config, found->at, (size_t)l) && (e < 0 || (size_t)e < config->n_routed_experts))))
+            cls = found->cls;
     }
     if (cls == MOTE_TC_UNKNOWN) {
         l = e = -1;
@@ -213,6 +252,7 @@ static uint64_t value_of(const mote__config *c, size s, size_t layer)
     case ROW_DIM: return c->engram_head_dim;
     case ENGRAM_OUT: return c->hidden_size * (c->hc_mult + 1);
     case ENGRAM_IN: return (c->engram_max_ngram - 1) * c->engram_heads * c->engram_head_dim;
+    case KV_DIM: return c->n_kv_heads * c->head_dim;
     }
     return 0;
 }
@@ -223,6 +263,8 @@ static const struct { mote__dtype dtype; unsigned dtypes; } storage[] = {
     [NORM] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
     [PLAIN] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
     [F32] = { MOTE_DT_F32, DT(BF16) | DT(F32) },
+    [FLOAT] = { MOTE_DT_BF16, DT(BF16) | DT(F16) | DT(F32) },
+    [LINEAR] = { MOTE_DT_BF16, DT(F8_E4M3) | DT(BF16) | DT(F16) | DT(F32) },
     [FP8] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
     [MXFP4] = { MOTE_DT_I8, DT(I8) | DT(F8_E4M3) | DT(BF16) | DT(F32) },
     [TABLE] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
@@ -244,7 +286,7 @@ int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype
     return packed || fp8;
 }
 
-static int give(const mote__config *c, const struct row *row, int layer, int expert,
+static int give(const mote__config *c, const name_row *row, int layer, int expert,
                 int (*each)(void *ctx, const mote__expected *e), void *ctx)
 {
     char stem[100], name[120], weight[120];
@@ -258,7 +300,7 @@ static int give(const mote__config *c, const struct row *row, int layer, int exp
     mote__expected e = {
         .name = stem, .cls = row->cls, .layer = layer, .expert = expert, .n_dims = row->dims[1] == NONE ? 1 : 2,
         .dims = { value_of(c, row->dims[0], (size_t)layer), value_of(c, row->dims[1], (size_t)layer) },
-        .dtype = storage[row->as].dtype, .dtypes = storage[row->as].dtypes,
+        .dtype = storage[row->as].dtype, .weight_dtype = storage[row->as].dtype, .dtypes = storage[row->as].dtypes,
     };
     if (has_scale(row->as)) {
         snprintf(name, sizeof name, "%s.weight", stem);
@@ -274,20 +316,22 @@ static int give(const mote__config *c, const struct row *row, int layer, int exp
     e.weight = weight;
     e.is_scale = 1;
     e.dtypes = DT(F8_E8M0);
-    mote__expected_shape(e.shape, &e, e.dtype);
+    int published = mote__expected_shape(e.shape, &e, e.dtype);
     e.dtype = MOTE_DT_F8_E8M0;
-    e.n_bytes = mote__shape_bytes(e.dtype, e.shape, e.n_dims);
+    e.n_bytes = published ? mote__shape_bytes(e.dtype, e.shape, e.n_dims) : 0;
     return each(ctx, &e);
 }
 
 int mote__expected_tensors(const mote__config *c, int (*each)(void *ctx, const mote__expected *e), void *ctx)
 {
     int rc = 0;
-    for (size_t i = 0; !rc && i < N_ROWS; i++)
-        if (rows[i].at == ONCE)
+    const name_row *rows = tables[c->arch].rows;
+    size_t n_rows = tables[c->arch].n;
+    for (size_t i = 0; !rc && i < n_rows; i++)
+        if (once(c, rows[i].at))
             rc = give(c, &rows[i], -1, -1, each, ctx);
     for (size_t l = 0; !rc && l < c->n_layers; l++)
-        for (size_t i = 0; !rc && i < N_ROWS; i++) {
+        for (size_t i = 0; !rc && i < n_rows; i++) {
             if (!layer_has(c, rows[i].at, l))
                 continue;
             int experts = strchr(rows[i].pattern, '*') != NULL;

@@ -1,5 +1,5 @@
-/* The names of a checkpoint's tensors: one table that says what each name is, which layers have it, and its published dtype
- * and shape. Used to inspect, to plan, and to check a checkpoint before loading it. Source: docs/tensors.md. */
+/* The names of a checkpoint's tensors: one table per architecture that says what each name is, which layers have it, and its
+ * published dtype and shape. Used to inspect, to plan, and to check a checkpoint before loading it. Source: docs/tensors.md. */
 #ifndef MOTE_FILE_NAMES_H
 #define MOTE_FILE_NAMES_H
 
@@ -8,7 +8,7 @@
 
 typedef enum mote__tclass {
     MOTE_TC_EMBED, MOTE_TC_HEAD, MOTE_TC_NORM, MOTE_TC_ATTENTION, MOTE_TC_COMPRESSOR, MOTE_TC_INDEXER, MOTE_TC_HYPER,
-    MOTE_TC_ROUTER, MOTE_TC_SHARED_EXPERT, MOTE_TC_EXPERT, MOTE_TC_ENGRAM_TABLE, MOTE_TC_ENGRAM,
+    MOTE_TC_ROUTER, MOTE_TC_SHARED_EXPERT, MOTE_TC_FFN, MOTE_TC_EXPERT, MOTE_TC_ENGRAM_TABLE, MOTE_TC_ENGRAM,
     /* known, not loaded: draft layers; image parts; the router's bias for image tokens */
     MOTE_TC_MTP, MOTE_TC_VISION, MOTE_TC_IMAGE_BIAS,
     MOTE_TC_UNKNOWN, MOTE_TCLASSES
@@ -33,13 +33,14 @@ typedef struct mote__expected {
     int layer, expert;             /* or -1                                              */
     int is_scale;
     const char *weight;            /* is_scale: the name of its weight, else NULL        */
+    mote__dtype weight_dtype;      /* as published, of that weight or of the tensor itself */
     unsigned n_dims;
     uint64_t dims[2];              /* of the values: [n] or [out, in]                    */
     unsigned dtypes;               /* bit set of mote__dtype that this version can load  */
     /* as published */
     mote__dtype dtype;
     uint64_t shape[2];
-    uint64_t n_bytes;
+    uint64_t n_bytes;              /* 0: a scale that is there only if its weight is stored otherwise */
 } mote__expected;
 
 /* Calls back for every expected tensor: global ones first, then layer by layer. A non-zero answer ends it and is returned. */

@@ -21,8 +21,7 @@ size_t mote__attend_scratch(size_t n_heads, size_t dim)
     return mote__add(mote__mul(TILE, mote__add(dim, 15) / 16 * 16), mote__mul(heads, TILE + 4));
 }
 
-/* scores of a tile to probabilities; keep, maximum and denominator move on */
-static void soften(const mote__kern_ops *kern, float *s, size_t n, float *keep, float *maximum, double *denominator)
+void mote__attend_soften(const mote__kern_ops *kern, float *s, size_t n, float *keep, float *maximum, double *denominator)
 {
     float m = *maximum;
     for (size_t j = 0; j < n; j++)
@@ -58,7 +57,7 @@ void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float 
         kern->dots(s, TILE, a->q, a->dim, a->n_heads, kv, ldkv, count, a->dim, a->scale);
         for (size_t h = 0; h < a->n_heads; h++) {
             float *row = s + h * TILE;
-            soften(kern, row, count, &keep[h], &maximum[h], &denominator[h]);
+            mote__attend_soften(kern, row, count, &keep[h], &maximum[h], &denominator[h]);
             for (size_t j = 0; a->published && j < count; j++)
                 row[j] = mote__bf16_round(row[j]);
         }

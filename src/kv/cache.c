@@ -115,7 +115,7 @@ void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *m
     assert(atomic_load_explicit(&c->blocks[entry / s->entries]->refs, memory_order_relaxed) == 1);
     size_t i = entry % s->entries;
     s->main->encode(block + s->main_codes + i * s->main_code_bytes, block + s->main_scales + i * s->main_scale_bytes, main, l->main_dim);
-    if (s->index->id != MOTE_KV_MXFP4) {
+    if (!s->tiled) {
         s->index->encode(block + s->index_codes + i * s->index_code_bytes, block + s->index_scales + i * s->index_scale_bytes, index,
                          l->index_dim);
         return;
@@ -134,7 +134,7 @@ void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, s
     const mote__kv_source *s = &l->source[source];
     mote__kv_ref keys = mote__kv_index(c, source, entry / s->entries);
     size_t i = entry % s->entries;
-    if (s->index->id != MOTE_KV_MXFP4) {
+    if (!s->tiled) {
         s->index->decode(dst, keys.codes + i * s->index_code_bytes, keys.scales + i * s->index_scale_bytes, l->index_dim);
         return;
     }

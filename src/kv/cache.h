@@ -38,14 +38,14 @@ static inline mote__kv_ref mote__kv_main(const mote__kv_cache *c, size_t source,
     size_t i = entry % s->entries;
     return (mote__kv_ref){ block + s->main_codes + i * s->main_code_bytes, block + s->main_scales + i * s->main_scale_bytes };
 }
-/* Codes and scales of the indexer keys of one block. */
+/* Codes and scales of the indexer keys (a dense model's values) of one block. */
 static inline mote__kv_ref mote__kv_index(const mote__kv_cache *c, size_t source, size_t block_no)
 {
     const mote__kv_source *s = &c->pool->layout.source[source];
     const uint8_t *block = c->blocks[block_no]->data;
     return (mote__kv_ref){ block + s->index_codes, block + s->index_scales };
 }
-/* Decode one entry's indexer key (tests, traces, the generic score). */
+/* Decode one entry's indexer key (tests, traces, the generic score) or values. */
 void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry);
 
 #endif

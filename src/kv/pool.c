@@ -15,10 +15,6 @@ struct mote__kv_slab {
     mote__kv_block block[];
 };
 
-static const mote_mem_class part_class[4] = {
-    MOTE_MEM_KV_MAIN_CODES, MOTE_MEM_KV_MAIN_SCALES, MOTE_MEM_KV_INDEX_CODES, MOTE_MEM_KV_INDEX_SCALES,
-};
-
 /* A slab enters the meter as slack; a block in use moves its bytes to the four parts. */
 static void account(mote__kv_pool *p, int in_use)
 {
@@ -26,9 +22,9 @@ static void account(mote__kv_pool *p, int in_use)
         size_t n = p->layout.part_bytes[i];
         if (in_use) {
             mote__meter_sub(p->meter, MOTE_MEM_KV_SLACK, n);
-            mote__meter_add(p->meter, part_class[i], n);
+            mote__meter_add(p->meter, p->layout.part_class[i], n);
         } else {
-            mote__meter_sub(p->meter, part_class[i], n);
+            mote__meter_sub(p->meter, p->layout.part_class[i], n);
             mote__meter_add(p->meter, MOTE_MEM_KV_SLACK, n);
         }
     }

@@ -30,7 +30,7 @@ static void tail_runs(const mote__kv_layout *l, size_t source, uint64_t n_tokens
 {
     const mote__kv_source *s = &l->source[source];
     size_t n = tail_entries(l, source, n_tokens), keys = n;
-    if (s->index->id == MOTE_KV_MXFP4)
+    if (s->tiled)
         keys = (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
     const size_t at[4] = { s->main_codes, s->main_scales, s->index_codes, s->index_scales };
     const size_t n_bytes[4] = { n * s->main_code_bytes, n * s->main_scale_bytes, keys * s->index_code_bytes, keys * s->index_scale_bytes };

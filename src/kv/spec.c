@@ -6,10 +6,21 @@
 #include <string.h>
 
 /* Every part takes every format of the table: the lab wants to know what each costs. Only MXFP4 indexer keys have the exact
- * integer products; others are decoded tile by tile. */
-static const struct { const char *name; mote__kvfmt_id dflt; } parts[MOTE_KV_PARTS] = {
-    [MOTE_KV_MAIN] = { "main", MOTE_KV_FP4 }, [MOTE_KV_INDEX] = { "index", MOTE_KV_MXFP4 }, [MOTE_KV_WINDOW] = { "window", MOTE_KV_FP8 },
+ * integer products; others are decoded tile by tile. A dense model was trained for no format, so it gets what its activations have. */
+typedef struct part { const char *name; mote__kvfmt_id dflt; } part;
+static const struct arch { int n_parts, n_plain; part parts[MOTE_KV_PARTS]; const char *text, *names; } archs[MOTE_ARCHS] = {
+    [MOTE_ARCH_V41] = { 3, 1, { { "main", MOTE_KV_FP4 }, { "index", MOTE_KV_MXFP4 }, { "window", MOTE_KV_FP8 } },
+                        "main=fp4,index=mxfp4,window=fp8", "main, index, window" },
+    [MOTE_ARCH_DENSE] = { 2, 2, { { "key", MOTE_KV_BF16 }, { "value", MOTE_KV_BF16 } }, "key=bf16,value=bf16", "key, value" },
 };
+
+const char *mote__kv_part_name(const mote__config *c, mote__kv_part p) { return archs[c->arch].parts[p].name; }
+const char *mote__kv_default(const mote__config *c) { return archs[c->arch].text; }
+
+size_t mote__kv_dim(const mote__config *c, mote__kv_part p)
+{
+    return c->arch == MOTE_ARCH_DENSE ? c->n_kv_heads * c->head_dim : p == MOTE_KV_INDEX ? c->index_head_dim : c->head_dim;
+}
 
 /* A word of the text; messages show at most this much of it. */
 typedef struct word { const char *at; size_t n; } word;
@@ -53,28 +64,13 @@ static size_t find_source(word layer, const mote__config *c)
 /* What the words said: MOTE_KV_FORMATS = nothing. */
 typedef struct said { mote__kvfmt_id plain[MOTE_KV_PARTS], source[2][MOTE_MAX_SOURCES]; } said;
 
-static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
+/* Format `value` for one part, of all sources or of the one on layer `layer`. */
+static int set_part(said *s, int p, word layer, word value, word whole, const mote__config *c, mote_err *err)
 {
-    word name = { "main", 4 }, value = whole, layer = { NULL, 0 };
-    const char *equals = memchr(whole.at, '=', whole.n);
-    if (equals) {
-        name = (word){ whole.at, (size_t)(equals - whole.at) };
-        value = (word){ equals + 1, whole.n - name.n - 1 };
-        const char *dot = memchr(name.at, '.', name.n);
-        if (dot) {
-            layer = (word){ dot + 1, name.n - (size_t)(dot - name.at) - 1 };
-            name.n = (size_t)(dot - name.at);
-        }
-    }
-    int part = 0;
-    while (part < MOTE_KV_PARTS && !same(name, parts[part].name))
-        part++;
-    if (part == MOTE_KV_PARTS)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no part of the cache; there are main, index, window",
-                          SHOW(whole), SHOW(name));
-    mote__kvfmt_id *slot = &s->plain[part];
+    const struct arch *arch = &archs[c->arch];
+    mote__kvfmt_id *slot = &s->plain[p];
     if (layer.at) {
-        if (part == MOTE_KV_WINDOW)
+        if (p == MOTE_KV_WINDOW)
             return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': window has one format for all layers", SHOW(whole));
         size_t source = find_source(layer, c);
         if (source == c->n_kv_sources) {
@@ -85,12 +81,39 @@ static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
             return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no KV source of this model; there are %s",
                               SHOW(whole), SHOW(layer), known);
         }
-        slot = &s->source[part][source];
+        slot = &s->source[p][source];
     }
     if (*slot != MOTE_KV_FORMATS)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice", SHOW(whole), parts[part].name,
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice", SHOW(whole), arch->parts[p].name,
                           layer.at ? "." : "", layer.at ? (int)layer.n : 0, layer.at ? layer.at : "");
     return find_format(slot, value, whole, err);
+}
+
+static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
+{
+    const struct arch *arch = &archs[c->arch];
+    word name, layer = { NULL, 0 };
+    const char *equals = memchr(whole.at, '=', whole.n);
+    if (!equals) {
+        int rc = MOTE_OK;
+        for (int p = 0; !rc && p < arch->n_plain; p++)
+            rc = set_part(s, p, layer, whole, whole, c, err);
+        return rc;
+    }
+    name = (word){ whole.at, (size_t)(equals - whole.at) };
+    word value = { equals + 1, whole.n - name.n - 1 };
+    const char *dot = memchr(name.at, '.', name.n);
+    if (dot) {
+        layer = (word){ dot + 1, name.n - (size_t)(dot - name.at) - 1 };
+        name.n = (size_t)(dot - name.at);
+    }
+    int p = 0;
+    while (p < arch->n_parts && !same(name, arch->parts[p].name))
+        p++;
+    if (p == arch->n_parts)
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no part of the cache; there are %s", SHOW(whole), SHOW(name),
+                          arch->names);
+    return set_part(s, p, layer, value, whole, c, err);
 }
 
 static int check_group(mote__kvfmt_id id, size_t dim, const char *key, mote_err *err)
@@ -118,18 +141,20 @@ int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__confi
             return rc;
         text += n + (text[n] == ',');
     }
-    for (int p = 0; p < MOTE_KV_PARTS; p++)
+    const struct arch *arch = &archs[config->arch];
+    for (int p = 0; p < arch->n_parts; p++)
         if (s.plain[p] == MOTE_KV_FORMATS)
-            s.plain[p] = parts[p].dflt;
+            s.plain[p] = arch->parts[p].dflt;
     memset(spec, 0, sizeof *spec);
-    spec->window = s.plain[MOTE_KV_WINDOW];
+    spec->window = arch->n_parts > MOTE_KV_WINDOW ? s.plain[MOTE_KV_WINDOW] : MOTE_KV_BF16;
     int rc = check_group(spec->window, config->head_dim, "head_dim", err);
+    int dense = config->arch == MOTE_ARCH_DENSE;         /* vectors of both parts are heads */
     for (size_t i = 0; !rc && i < config->n_kv_sources; i++) {
         spec->main[i] = s.source[0][i] != MOTE_KV_FORMATS ? s.source[0][i] : s.plain[MOTE_KV_MAIN];
         spec->index[i] = s.source[1][i] != MOTE_KV_FORMATS ? s.source[1][i] : s.plain[MOTE_KV_INDEX];
         rc = check_group(spec->main[i], config->head_dim, "head_dim", err);
         if (!rc)
-            rc = check_group(spec->index[i], config->index_head_dim, "index_head_dim", err);
+            rc = check_group(spec->index[i], dense ? config->head_dim : config->index_head_dim, dense ? "head_dim" : "index_head_dim", err);
     }
     return rc;
 }
@@ -149,6 +174,7 @@ static mote__kvfmt_id most(const mote__kvfmt_id *formats, size_t n)
 
 char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config)
 {
+    const struct arch *arch = &archs[config->arch];
     /* "index.255=fp4-128," is 18 bytes, so this is room for every source named in both parts */
     size_t size = (2 * config->n_kv_sources + 3) * 24 + 1, used = 0;
     char *text = malloc(size);
@@ -157,13 +183,14 @@ char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config)
     for (int p = 0; p < 2; p++) {
         const mote__kvfmt_id *formats = p == MOTE_KV_MAIN ? spec->main : spec->index;
         mote__kvfmt_id plain = most(formats, config->n_kv_sources);
-        used += (size_t)snprintf(text + used, size - used, "%s=%s,", parts[p].name, mote__kvfmts[plain].name);
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", p ? "," : "", arch->parts[p].name, mote__kvfmts[plain].name);
         for (size_t i = 0; i < config->n_kv_sources; i++)
             if (formats[i] != plain)
-                used += (size_t)snprintf(text + used, size - used, "%s.%zu=%s,", parts[p].name, config->kv_sources[i],
+                used += (size_t)snprintf(text + used, size - used, ",%s.%zu=%s", arch->parts[p].name, config->kv_sources[i],
                                          mote__kvfmts[formats[i]].name);
     }
-    snprintf(text + used, size - used, "window=%s", mote__kvfmts[spec->window].name);
+    if (arch->n_parts > MOTE_KV_WINDOW)
+        snprintf(text + used, size - used, ",window=%s", mote__kvfmts[spec->window].name);
     return text;
 }
 
@@ -173,10 +200,10 @@ double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__conf
     for (size_t i = 0; i < c->n_kv_sources; i++) {
         const mote__kvfmt *m = &mote__kvfmts[spec->main[i]], *x = &mote__kvfmts[spec->index[i]];
         double ratio = c->compress_ratios[c->kv_sources[i]];
-        sum[0] += (double)mote__kvfmt_code_bytes(m, c->head_dim) / ratio;
-        sum[1] += (double)mote__kvfmt_scale_bytes(m, c->head_dim) / ratio;
-        sum[2] += (double)mote__kvfmt_code_bytes(x, c->index_head_dim) / ratio;
-        sum[3] += (double)mote__kvfmt_scale_bytes(x, c->index_head_dim) / ratio;
+        sum[0] += (double)mote__kvfmt_code_bytes(m, mote__kv_dim(c, MOTE_KV_MAIN)) / ratio;
+        sum[1] += (double)mote__kvfmt_scale_bytes(m, mote__kv_dim(c, MOTE_KV_MAIN)) / ratio;
+        sum[2] += (double)mote__kvfmt_code_bytes(x, mote__kv_dim(c, MOTE_KV_INDEX)) / ratio;
+        sum[3] += (double)mote__kvfmt_scale_bytes(x, mote__kv_dim(c, MOTE_KV_INDEX)) / ratio;
     }
     if (per_part)
         memcpy(per_part, sum, sizeof sum);

@@ -1,4 +1,5 @@
-/* The small mutable part of a sequence: window rings of all layers and the partial compressor groups.
+/* The small mutable part of a sequence: window rings of all layers and the partial compressor groups. A dense model has neither:
+ * its rings stay empty and its state never changes.
  *
  * One flat allocation, so that forking, marking and saving a sequence are copies of it. Size is constant: at the published
  * geometry 2.7 MB. A ring holds positions [start, end) of its layer, at most `window` of them; position p lies in slot

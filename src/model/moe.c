@@ -120,11 +120,13 @@ int mote__moe(mote__pass *p, size_t layer)
     size_t d = c->hidden_size, inter = c->moe_intermediate_size, k = c->n_experts_per_token, n = p->n_rows, n_experts = c->n_routed_experts;
     struct moe m = { .p = p, .layer = layer };
     int rc;
-    mote__linear_job job = { .w = &L->gate, .x = p->x, .ldx = d, .n_rows = n, .y = p->router, .ldy = n_experts };
-    if ((rc = mote__pass_linear(p, &job, 1)))
-        return rc;
-    mote__pool_for(net->pool, n, 4, route_rows, &m);
-    trace_router(p, layer);
+    if (n_experts) {                           /* a dense layer is its shared expert */
+        mote__linear_job job = { .w = &L->gate, .x = p->x, .ldx = d, .n_rows = n, .y = p->router, .ldy = n_experts };
+        if ((rc = mote__pass_linear(p, &job, 1)))
+            return rc;
+        mote__pool_for(net->pool, n, 4, route_rows, &m);
+        trace_router(p, layer);
+    }
 
     /* pairs sorted by expert (counting sort keeps rows in order), the shared expert's rows behind them */
     if (mote__buf_reserve(&p->work, (2 * n * (k + 1) + 2 * (n_experts + 1)) * 4))

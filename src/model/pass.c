@@ -35,18 +35,19 @@ static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
     X(rows, sizeof(mote__row)) X(slots, 4)                                                                       \
     X(pre, c->hc_mult * 4) X(post, c->hc_mult * 4) X(comb, c->hc_mult * c->hc_mult * 4) X(next, mixes * 4)       \
     X(x, d * 4) X(xq, widest * 4) X(y, d * 4) X(qr, c->q_lora_rank * 4) X(q, wide * 4) X(o, wide * 4)            \
-    X(low, c->o_groups * c->o_lora_rank * 4) X(key, c->head_dim * 4) X(gate, c->head_dim * 4)                    \
+    X(low, c->o_groups * c->o_lora_rank * 4) X(key, kv * 4) X(gate, kv * 4)                                      \
     X(iq, c->index_n_heads * c->index_head_dim * 4) X(iw, c->index_n_heads * 4) X(router, c->n_routed_experts * 4) \
-    X(e, engram_cols * 4) X(ekv, (engram_cols ? (c->hc_mult + 1) * d : 0) * 4) X(win, c->head_dim * 4)           \
+    X(e, engram_cols * 4) X(ekv, (engram_cols ? (c->hc_mult + 1) * d : 0) * 4) X(win, c->window ? c->head_dim * 4 : 0) \
     X(expert_id, c->n_experts_per_token * 4) X(expert_weight, c->n_experts_per_token * 4)                        \
     X(pair_row, pairs * 4) X(pair_gate, pairs * c->moe_intermediate_size * 4)                                    \
     X(pair_up, pairs * c->moe_intermediate_size * 4) X(pair_out, pairs * d * 4)
 
 #define ROW_SIZES(c)                                                                                             \
     size_t d = (c)->hidden_size, wide = (c)->n_heads * (c)->head_dim, mixes = (2 + (c)->hc_mult) * (c)->hc_mult;  \
-    size_t pairs = (c)->n_experts_per_token + 1;                                                                 \
+    size_t pairs = (c)->n_experts_per_token + 1, kv = max2((c)->head_dim, (c)->n_kv_heads * (c)->head_dim);      \
     size_t engram_cols = (c)->n_engram_layers ? ((c)->engram_max_ngram - 1) * (c)->engram_heads * (c)->engram_head_dim : 0; \
-    size_t widest = max2(max2(d, (c)->q_lora_rank), max2((c)->o_groups * (c)->o_lora_rank, engram_cols));
+    size_t widest = max2(max2(d, (c)->q_lora_rank), max2((c)->o_groups * (c)->o_lora_rank, engram_cols));        \
+    widest = max2(widest, (c)->n_kv_heads ? wide : 0);
 
 size_t mote__pass_row_bytes(const mote__net *net)
 {
@@ -102,7 +103,7 @@ static int reserve(mote__pass *p, size_t n)
         p->n_threads = mote__pool_threads(net->pool);
         size_t refs = (c->window + c->index_topk) * sizeof(mote__kv_ref);
         size_t attend = (refs + 63) / 64 * 64 + mote__attend_scratch(c->n_heads, c->head_dim) * sizeof(float);
-        p->thread_bytes = (max2(attend, mote__select_thread_bytes(c)) + 63) / 64 * 64;
+        p->thread_bytes = (max2(max2(attend, mote__dense_thread_bytes(c)), mote__select_thread_bytes(c)) + 63) / 64 * 64;
         p->thread_memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH, p->thread_bytes * (size_t)p->n_threads);
         if (!p->thread_memory)
             return MOTE_ENOMEM;
@@ -223,7 +224,7 @@ static void trace_rows(mote__pass *p, size_t layer, const char *name, const floa
         t->f32(t->ctx, layer, name, by_slot, p->n_slots, cols);
 }
 
-static int run_layer(mote__pass *p, size_t layer, size_t top)
+static int v41_layer(mote__pass *p, size_t layer, size_t top)
 {
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
@@ -270,8 +271,12 @@ static int run_layer(mote__pass *p, size_t layer, size_t top)
 
 int mote__pass_layers(mote__pass *p, size_t first, size_t last)
 {
+    static int (*const run[])(mote__pass *p, size_t layer, size_t top) = {
+        [MOTE_ROLE_WINDOW] = v41_layer, [MOTE_ROLE_FULL] = v41_layer, [MOTE_ROLE_REINDEX] = v41_layer, [MOTE_ROLE_REUSE] = v41_layer,
+        [MOTE_ROLE_DENSE] = mote__dense_layer,
+    };
     for (size_t l = first; l < last; l++) {
-        int rc = run_layer(p, l, last);
+        int rc = run[p->net->plan[l].role](p, l, last);
         if (rc)
             return rc;
     }
@@ -285,6 +290,8 @@ int mote__pass_publish_decoder(mote__pass *p)
     size_t layer = c->decoder_start, h_bytes = p->n_slots * c->hc_mult * c->hidden_size * sizeof(float);
     float *saved = NULL;
     int rc = 0;
+    if (layer == c->n_layers)                    /* a dense model has no decoder half */
+        return 0;
     if (net->plan[layer].engram >= 0) {          /* the decoder adds its lookup itself: work on a copy */
         saved = mote__alloc(net->meter, MOTE_MEM_SCRATCH, h_bytes);
         if (!saved)

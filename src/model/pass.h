@@ -34,7 +34,8 @@ typedef struct mote__pass {
     int32_t *topk; uint32_t *n_topk;             /* [index_topk] selected entries of the last selection */
     int32_t *candidates; uint32_t *n_candidates; /* [candidate_topk_blocks] */
     /* per live row */
-    float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *key, *gate, *iq, *iw, *router, *e, *ekv;
+    float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *iq, *iw, *router, *e, *ekv;
+    float *key, *gate;                           /* latents and their gate scores; keys and values of a dense layer */
     uint8_t *win;                                /* packed window entries of this layer */
     int32_t *expert_id; float *expert_weight;
     uint32_t *slots;                             /* slot of each live row, for gathers */
@@ -84,8 +85,11 @@ int mote__select(mote__pass *p, size_t layer);
 /* model/attention.c: window KV of all live rows from x (packed into p->win); then, on the rows the cone kept, y = attention(x) */
 int mote__attention_window(mote__pass *p, size_t layer);
 int mote__attention(mote__pass *p, size_t layer);
-/* model/moe.c: y = shared expert + routed experts of x */
+/* model/moe.c: y = shared expert + routed experts of x (a dense layer has none of the latter) */
 int mote__moe(mote__pass *p, size_t layer);
+/* model/dense.c: a whole layer of a Llama-style model */
+int mote__dense_layer(mote__pass *p, size_t layer, size_t top);
+size_t mote__dense_thread_bytes(const mote__config *config);
 
 /* Scratch of one thread, 64-byte aligned, p->thread_bytes long */
 void *mote__pass_thread(mote__pass *p, int thread);

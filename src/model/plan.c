@@ -14,6 +14,11 @@ void mote__plan_init(mote__layer_plan *plan, const mote__config *c)
         mote__layer_plan *p = &plan[l];
         *p = (mote__layer_plan){ .ratio = c->compress_ratios[l], .source = -1, .decoder = l >= c->decoder_start };
         p->engram = find(c->engram_layers, c->n_engram_layers, l);
+        if (c->arch == MOTE_ARCH_DENSE) {
+            p->role = MOTE_ROLE_DENSE;
+            p->source = (int)l;
+            continue;
+        }
         if (p->ratio == 0)
             continue;
         p->source = (int)c->kv_source_of[l];
@@ -26,6 +31,6 @@ void mote__plan_init(mote__layer_plan *plan, const mote__config *c)
 
 const char *mote__role_name(mote__role role)
 {
-    static const char *const names[] = { "window", "full", "reindex", "reuse" };
+    static const char *const names[] = { "window", "full", "reindex", "reuse", "dense" };
     return names[role];
 }

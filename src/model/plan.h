@@ -9,7 +9,8 @@ typedef enum mote__role {
     MOTE_ROLE_WINDOW,      /* window attention only                                                      */
     MOTE_ROLE_FULL,        /* makes global KV and indexer keys, and selects                              */
     MOTE_ROLE_REINDEX,     /* selects anew among its source's entries                                    */
-    MOTE_ROLE_REUSE        /* reads its source's entries with the last selection                         */
+    MOTE_ROLE_REUSE,       /* reads its source's entries with the last selection                         */
+    MOTE_ROLE_DENSE        /* makes keys and values of its own and attends to all of them                */
 } mote__role;
 
 typedef enum mote__candidates { MOTE_CAND_NONE, MOTE_CAND_MAKE, MOTE_CAND_USE } mote__candidates;

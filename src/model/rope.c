@@ -12,6 +12,7 @@ void mote__rope_init(mote__rope *r, size_t dim, double theta, double factor, dou
 {
     assert(dim <= MOTE_MAX_ROPE_DIM && dim % 2 == 0);
     r->dim = dim;
+    r->scale = 1;
     double low = 0, high = 1;
     if (original) {
         low = fmax(floor(turns_at(dim, theta, (double)original, beta_fast)), 0);
@@ -29,12 +30,21 @@ void mote__rope_init(mote__rope *r, size_t dim, double theta, double factor, dou
     }
 }
 
+void mote__rope_llama3(mote__rope *r, double factor, double low, double high, size_t original)
+{
+    for (size_t i = 0; i < r->dim / 2; i++) {
+        double f = (double)r->freq[i], turns = (double)original * f / (2 * 3.14159265358979323846);
+        double keep = turns < low ? 0 : turns > high ? 1 : (turns - low) / (high - low);
+        r->freq[i] = (float)((1 - keep) * f / factor + keep * f);
+    }
+}
+
 void mote__rope_angles(float *cs, const mote__rope *r, uint64_t pos)
 {
     for (size_t i = 0; i < r->dim / 2; i++) {
         float angle = (float)pos * r->freq[i];
-        cs[2 * i] = (float)cos((double)angle);
-        cs[2 * i + 1] = (float)sin((double)angle);
+        cs[2 * i] = (float)cos((double)angle) * r->scale;
+        cs[2 * i + 1] = (float)sin((double)angle) * r->scale;
     }
 }
 
@@ -48,4 +58,15 @@ void mote__rope_apply(float *x, size_t n_vectors, size_t n, const float *cs, siz
             t[i + 1] = (float)(a * s + b * c);
         }
     }
+}
+
+void mote__rope_apply_halves(float *x, size_t n_vectors, const float *cs, size_t dim)
+{
+    for (size_t v = 0; v < n_vectors; v++)
+        for (size_t i = 0; i < dim / 2; i++) {
+            float *low = x + v * dim + i, *high = low + dim / 2;
+            double a = *low, b = *high, c = cs[2 * i], s = cs[2 * i + 1];
+            *low = (float)(a * c - b * s);
+            *high = (float)(a * s + b * c);
+        }
 }

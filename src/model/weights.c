@@ -1,4 +1,4 @@
-#include "model/weights.h"
+#include "model/weights_load.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,13 +7,7 @@
 
 #include "num/formats.h"
 
-typedef struct loader {
-    mote__weights *w;
-    const mote__config *c;
-    mote_err *err;
-    int rc;                    /* the first failure; later calls do nothing */
-    const char *prefix;        /* "layers.3." */
-} loader;
+typedef mote__loader loader;
 
 static int fail(loader *ld, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int fail(loader *ld, int code, const char *fmt, ...)
@@ -92,20 +86,24 @@ static void wrong_dtype(loader *ld, const mote__tensor *t, const char *wanted)
     fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has dtype %s, expected %s", where(ld, t), t->name, mote__dtype_name(t->dtype), wanted);
 }
 
+/* Element types by architecture: V4.1 is published in BF16, F32, E4M3 and packed E2M1, and half precision in it is a mistake. */
+static int is_v41(const loader *ld) { return ld->c->arch == MOTE_ARCH_V41; }
+
 static void to_f32(float *dst, const mote__tensor *t, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        dst[i] = t->dtype == MOTE_DT_BF16 ? mote__bf16_decode(mote__le16(t->data + 2 * i)) : mote__bits_f32(mote__le32(t->data + 4 * i));
+        dst[i] = t->dtype == MOTE_DT_BF16  ? mote__bf16_decode(mote__le16(t->data + 2 * i))
+                 : t->dtype == MOTE_DT_F16 ? mote__f16_decode(mote__le16(t->data + 2 * i))
+                                           : mote__bits_f32(mote__le32(t->data + 4 * i));
 }
 
-/* A small tensor of n values (any shape d0 x d1) as an fp32 copy. */
-static float *vector(loader *ld, const char *name, uint64_t d0, uint64_t d1)
+float *mote__load_vector(loader *ld, const char *name, uint64_t d0, uint64_t d1)
 {
     const mote__tensor *t = need(ld, name, d0, d1);
     if (!t)
         return NULL;
-    if (t->dtype != MOTE_DT_BF16 && t->dtype != MOTE_DT_F32) {
-        wrong_dtype(ld, t, "BF16 or F32");
+    if (t->dtype != MOTE_DT_BF16 && t->dtype != MOTE_DT_F32 && (t->dtype != MOTE_DT_F16 || is_v41(ld))) {
+        wrong_dtype(ld, t, is_v41(ld) ? "BF16 or F32" : "BF16, F16 or F32");
         return NULL;
     }
     size_t n = d0 * (d1 ? d1 : 1);
@@ -130,6 +128,15 @@ static const mote__tensor *scale_of(loader *ld, const char *name, uint64_t d0, u
     return s;
 }
 
+/* The kernels know no half precision: an exact fp32 copy. */
+static const uint8_t *half_copy(loader *ld, const mote__tensor *t, size_t n_out, size_t n_in)
+{
+    float *copy = own(ld, mote__mul(mote__mul(n_out, n_in), sizeof *copy));
+    if (copy)
+        to_f32(copy, t, n_out * n_in);
+    return (const uint8_t *)copy;
+}
+
 /* The linear `name`[.weight] of n_out x n_in in whatever dtype the file has it. */
 static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
 {
@@ -137,7 +144,7 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     char full[200];
     snprintf(full, sizeof full, "%s%s", name, suffix);
     const mote__tensor *t = ld->rc ? NULL : find(ld, full, "");
-    int packed = t && t->dtype == MOTE_DT_I8;
+    int packed = t && t->dtype == MOTE_DT_I8 && is_v41(ld);
     if (packed && n_in % 32) {
         fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': packed E2M1 needs a multiple of 32 columns", where(ld, t), t->name);
         return m;
@@ -148,7 +155,11 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     m.data = t->data;
     ld->w->n_parameters += (uint64_t)n_out * n_in;
     const mote__tensor *s = NULL;
-    switch (t->dtype) {
+    switch (t->dtype == (is_v41(ld) ? MOTE_DT_F16 : MOTE_DT_I8) ? MOTE_DTYPES : t->dtype) {
+    case MOTE_DT_F16:
+        m.kind = MOTE_W_F32;
+        m.data = half_copy(ld, t, n_out, n_in);
+        return m;
     case MOTE_DT_F32:
         m.kind = MOTE_W_F32;
         return m;
@@ -159,8 +170,8 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
         return m;
     case MOTE_DT_F8_E4M3:
         m.kind = MOTE_W_FP8;
-        if (n_in % 4)
-            fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': FP8 linears need a multiple of 4 columns", where(ld, t), t->name);
+        if (n_in % 32)                     /* published math rounds inputs in groups of 32 */
+            fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': FP8 linears need a multiple of 32 columns", where(ld, t), t->name);
         s = scale_of(ld, name, (n_out + 31) / 32, (n_in + 31) / 32);
         break;
     case MOTE_DT_I8:
@@ -168,7 +179,7 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
         s = scale_of(ld, name, n_out, n_in / 32);
         break;
     default:
-        wrong_dtype(ld, t, "F8_E4M3, I8 (packed E2M1), BF16 or F32");
+        wrong_dtype(ld, t, is_v41(ld) ? "F8_E4M3, I8 (packed E2M1), BF16 or F32" : "F8_E4M3, BF16, F16 or F32");
         return m;
     }
     if (s) {
@@ -178,10 +189,9 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     return m;
 }
 
-static mote__mat matrix(loader *ld, const char *name, size_t n_out, size_t n_in) { return matrix_at(ld, name, ".weight", n_out, n_in); }
+mote__mat mote__load_matrix(loader *ld, const char *name, size_t n_out, size_t n_in) { return matrix_at(ld, name, ".weight", n_out, n_in); }
 
-/* A linear that must not be block-scaled (embedding rows are read directly, routers and mixes stay fp32). */
-static mote__mat plain(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
+mote__mat mote__load_plain(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
 {
     mote__mat m = matrix_at(ld, name, suffix, n_out, n_in);
     if (!ld->rc && m.kind != MOTE_W_BF16 && m.kind != MOTE_W_F32)
@@ -196,11 +206,11 @@ static mote__hc hyper(loader *ld, const char *part)
     char name[64];
     mote__hc hc = { 0 };
     snprintf(name, sizeof name, "hc_%s_fn", part);
-    hc.fn = plain(ld, name, "", mixes, n * c->hidden_size);
+    hc.fn = mote__load_plain(ld, name, "", mixes, n * c->hidden_size);
     snprintf(name, sizeof name, "hc_%s_base", part);
-    hc.base = vector(ld, name, mixes, 0);
+    hc.base = mote__load_vector(ld, name, mixes, 0);
     snprintf(name, sizeof name, "hc_%s_scale", part);
-    hc.scale = vector(ld, name, 3, 0);
+    hc.scale = mote__load_vector(ld, name, 3, 0);
     return hc;
 }
 
@@ -209,11 +219,11 @@ static mote__expert expert(loader *ld, const char *prefix, size_t inter, size_t 
     char name[128];
     mote__expert e;
     snprintf(name, sizeof name, "%s.w1", prefix);
-    e.w1 = matrix(ld, name, inter, d);
+    e.w1 = mote__load_matrix(ld, name, inter, d);
     snprintf(name, sizeof name, "%s.w2", prefix);
-    e.w2 = matrix(ld, name, d, inter);
+    e.w2 = mote__load_matrix(ld, name, d, inter);
     snprintf(name, sizeof name, "%s.w3", prefix);
-    e.w3 = matrix(ld, name, inter, d);
+    e.w3 = mote__load_matrix(ld, name, inter, d);
     return e;
 }
 
@@ -233,8 +243,8 @@ static void load_engram(loader *ld, mote__layer_weights *L, int index)
     L->e_codes = t->data;
     L->e_scales = s->data;
     ld->w->n_parameters += c->engram_rows[index] * dim;
-    L->e_wkv = matrix(ld, "engram.wkv", d * (n + 1), cols);
-    float *q = vector(ld, "engram.q_weight", n, d), *k = vector(ld, "engram.k_weight", n, d);
+    L->e_wkv = mote__load_matrix(ld, "engram.wkv", d * (n + 1), cols);
+    float *q = mote__load_vector(ld, "engram.q_weight", n, d), *k = mote__load_vector(ld, "engram.k_weight", n, d);
     if (q && k)
         for (size_t i = 0; i < n * d; i++)
             q[i] *= k[i];
@@ -245,32 +255,32 @@ static void load_layer(loader *ld, mote__layer_weights *L, const mote__layer_pla
 {
     const mote__config *c = ld->c;
     size_t d = c->hidden_size, wide = c->n_heads * c->head_dim;
-    L->attn_norm = vector(ld, "attn_norm.weight", d, 0);
-    L->ffn_norm = vector(ld, "ffn_norm.weight", d, 0);
+    L->attn_norm = mote__load_vector(ld, "attn_norm.weight", d, 0);
+    L->ffn_norm = mote__load_vector(ld, "ffn_norm.weight", d, 0);
     L->hc_attn = hyper(ld, "attn");
     L->hc_ffn = hyper(ld, "ffn");
-    L->wq_a = matrix(ld, "attn.wq_a", c->q_lora_rank, d);
-    L->wq_b = matrix(ld, "attn.wq_b", wide, c->q_lora_rank);
-    L->wkv = matrix(ld, "attn.wkv", c->head_dim, d);
-    L->wo_a = matrix(ld, "attn.wo_a", c->o_groups * c->o_lora_rank, wide / c->o_groups);
-    L->wo_b = matrix(ld, "attn.wo_b", d, c->o_groups * c->o_lora_rank);
-    L->q_norm = vector(ld, "attn.q_norm.weight", c->q_lora_rank, 0);
-    L->kv_norm = vector(ld, "attn.kv_norm.weight", c->head_dim, 0);
-    L->sink = vector(ld, "attn.attn_sink", c->n_heads, 0);
+    L->wq_a = mote__load_matrix(ld, "attn.wq_a", c->q_lora_rank, d);
+    L->wq_b = mote__load_matrix(ld, "attn.wq_b", wide, c->q_lora_rank);
+    L->wkv = mote__load_matrix(ld, "attn.wkv", c->head_dim, d);
+    L->wo_a = mote__load_matrix(ld, "attn.wo_a", c->o_groups * c->o_lora_rank, wide / c->o_groups);
+    L->wo_b = mote__load_matrix(ld, "attn.wo_b", d, c->o_groups * c->o_lora_rank);
+    L->q_norm = mote__load_vector(ld, "attn.q_norm.weight", c->q_lora_rank, 0);
+    L->kv_norm = mote__load_vector(ld, "attn.kv_norm.weight", c->head_dim, 0);
+    L->sink = mote__load_vector(ld, "attn.attn_sink", c->n_heads, 0);
     if (p->role == MOTE_ROLE_FULL) {
-        L->c_wkv = matrix(ld, "attn.compressor.wkv", c->head_dim, d);
+        L->c_wkv = mote__load_matrix(ld, "attn.compressor.wkv", c->head_dim, d);
         if (p->ratio > 1)
-            L->c_gate = matrix(ld, "attn.compressor.wgate", c->head_dim, d);
-        L->c_norm = vector(ld, "attn.compressor.norm.weight", c->head_dim, 0);
-        L->i_wk = matrix(ld, "attn.indexer.wk", c->index_head_dim, c->head_dim);
-        L->i_norm = vector(ld, "attn.indexer.k_norm.weight", c->index_head_dim, 0);
+            L->c_gate = mote__load_matrix(ld, "attn.compressor.wgate", c->head_dim, d);
+        L->c_norm = mote__load_vector(ld, "attn.compressor.norm.weight", c->head_dim, 0);
+        L->i_wk = mote__load_matrix(ld, "attn.indexer.wk", c->index_head_dim, c->head_dim);
+        L->i_norm = mote__load_vector(ld, "attn.indexer.k_norm.weight", c->index_head_dim, 0);
     }
     if (p->role == MOTE_ROLE_FULL || p->role == MOTE_ROLE_REINDEX) {
-        L->i_wq = matrix(ld, "attn.indexer.wq_b", c->index_n_heads * c->index_head_dim, c->q_lora_rank);
-        L->i_w = matrix(ld, "attn.indexer.weights_proj", c->index_n_heads, d);
+        L->i_wq = mote__load_matrix(ld, "attn.indexer.wq_b", c->index_n_heads * c->index_head_dim, c->q_lora_rank);
+        L->i_w = mote__load_matrix(ld, "attn.indexer.weights_proj", c->index_n_heads, d);
     }
-    L->gate = plain(ld, "ffn.gate", ".weight", c->n_routed_experts, d);
-    L->gate_bias = vector(ld, "ffn.gate.bias", c->n_routed_experts, 0);
+    L->gate = mote__load_plain(ld, "ffn.gate", ".weight", c->n_routed_experts, d);
+    L->gate_bias = mote__load_vector(ld, "ffn.gate.bias", c->n_routed_experts, 0);
     L->experts = own(ld, c->n_routed_experts * sizeof *L->experts);
     for (size_t e = 0; e < c->n_routed_experts && !ld->rc; e++) {
         char name[64];
@@ -282,26 +292,36 @@ static void load_layer(loader *ld, mote__layer_weights *L, const mote__layer_pla
         load_engram(ld, L, p->engram);
 }
 
+static void load_v41(loader *ld)
+{
+    const mote__config *c = ld->c;
+    mote__weights *w = ld->w;
+    mote__layer_plan plan[MOTE_MAX_LAYERS];
+    mote__plan_init(plan, c);
+    w->embed = mote__load_plain(ld, "embed", ".weight", c->vocab_size, c->hidden_size);
+    w->head = mote__load_plain(ld, "head", ".weight", c->vocab_size, c->hidden_size);
+    w->norm = mote__load_vector(ld, "norm.weight", c->hidden_size, 0);
+    for (size_t l = 0; l < c->n_layers && !ld->rc; l++) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "layers.%zu.", l);
+        ld->prefix = prefix;
+        load_layer(ld, &w->layers[l], &plan[l]);
+    }
+    ld->prefix = "";
+}
+
 int mote__weights_open(mote__weights *w, const char *folder, const mote__config *c, mote__meter *meter, mote_err *err)
 {
+    static void (*const load[MOTE_ARCHS])(loader *ld) = { [MOTE_ARCH_V41] = load_v41, [MOTE_ARCH_DENSE] = mote__load_dense };
     *w = (mote__weights){ .meter = meter };
     int rc = mote__checkpoint_open(&w->ckpt, folder, err);
     if (rc)
         return rc;
-    mote__layer_plan plan[MOTE_MAX_LAYERS];
-    mote__plan_init(plan, c);
     loader ld = { .w = w, .c = c, .err = err, .prefix = "" };
-    w->embed = plain(&ld, "embed", ".weight", c->vocab_size, c->hidden_size);
-    w->head = plain(&ld, "head", ".weight", c->vocab_size, c->hidden_size);
-    w->norm = vector(&ld, "norm.weight", c->hidden_size, 0);
     w->n_layers = c->n_layers;
     w->layers = own(&ld, c->n_layers * sizeof *w->layers);
-    for (size_t l = 0; l < c->n_layers && !ld.rc; l++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layers.%zu.", l);
-        ld.prefix = prefix;
-        load_layer(&ld, &w->layers[l], &plan[l]);
-    }
+    if (w->layers)
+        load[c->arch](&ld);
     if (ld.rc) {
         w->used_bytes = 0;         /* not accounted yet */
         mote__weights_close(w);

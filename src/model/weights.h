@@ -22,7 +22,10 @@ typedef struct mote__layer_weights {
     mote__mat gate;
     float *gate_bias;
     mote__expert *experts;                     /* [n_routed_experts] */
-    mote__expert shared;
+    mote__expert shared;                       /* a dense layer's only one */
+    /* dense layers: attn_norm, ffn_norm, shared, and these; q_norm is one head's then. NULL where the family has none */
+    mote__mat wq, wk, wv, wo;
+    float *q_bias, *k_bias, *v_bias, *k_norm;
     /* Engram layers */
     const uint8_t *e_codes, *e_scales;         /* [rows][head_dim] E4M3, [rows][head_dim/32] E8M0 */
     mote__mat e_wkv;
@@ -41,7 +44,7 @@ typedef struct mote__weights {
     mote__meter *meter;
 } mote__weights;
 
-/* folder: the checkpoint. Takes nothing but a published layout; every missing tensor, wrong dtype or shape is named. */
+/* folder: the checkpoint. Takes nothing but the published layout of the configuration's architecture; every missing tensor, wrong dtype or shape is named. */
 int mote__weights_open(mote__weights *w, const char *folder, const mote__config *config, mote__meter *meter, mote_err *err);
 void mote__weights_close(mote__weights *w);
 

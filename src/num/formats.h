@@ -34,6 +34,17 @@ static inline uint16_t mote__bf16_encode(float x)
 static inline float mote__bf16_decode(uint16_t h) { return mote__bits_f32((uint32_t)h << 16); }
 static inline float mote__bf16_round(float x) { return mote__bf16_decode(mote__bf16_encode(x)); }
 
+/* IEEE half precision, exactly (weights of other makers' checkpoints). */
+static inline float mote__f16_decode(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h >> 15) << 31, e = h >> 10 & 31, m = h & 0x3ffu;
+    if (e == 31)
+        return mote__bits_f32(sign | 0x7f800000u | m << 13);
+    if (e)
+        return mote__bits_f32(sign | (e + 112) << 23 | m << 13);
+    return mote__bits_f32(sign | mote__f32_bits((float)m * 0x1p-24f));
+}
+
 /* Smallest power of two >= x, read off the bits (x > 0, normal). */
 static inline float mote__pow2_ceil(float x)
 {

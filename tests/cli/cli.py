@@ -9,6 +9,7 @@ One line per check, `N passed, M failed` at the end, exit status 1 if any failed
 import json
 import math
 import os
+import random
 import resource
 import shutil
 import signal
@@ -480,6 +481,122 @@ def chat_commands():
     one_line_error(mote("chat", NANO, stdin=b"/frob\n"), 1, "/frob")
     r = mote("chat", NANO, "--ctx", 12, stdin=b"A rather long message that does not fit into twelve tokens of context\n")
     one_line_error(r, 1, "full|limit", "/reset")
+
+
+# ---- a Llama-style model ---------------------------------------------------------------------------------------------
+def make_llama():
+    """A folder with a small random model and nano's tokenizer: 2 layers, 4 heads over 2 KV heads of 16, tied BF16 embeddings."""
+    folder = os.path.join(TMP, "llama")
+    if os.path.exists(folder):
+        return folder
+    os.makedirs(folder)
+    shutil.copy(os.path.join(NANO, "tokenizer.json"), folder)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(model_type="llama", vocab_size=4096, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=16, intermediate_size=48, rms_norm_eps=1e-5, max_position_embeddings=4096,
+                       tie_word_embeddings=True, hidden_act="silu", bos_token_id=0, eos_token_id=1), f)
+    shapes = {"model.embed_tokens.weight": [4096, 32], "model.norm.weight": [32]}
+    for l in range(2):
+        p = f"model.layers.{l}."
+        shapes.update({p + "input_layernorm.weight": [32], p + "post_attention_layernorm.weight": [32],
+                       p + "self_attn.q_proj.weight": [64, 32], p + "self_attn.k_proj.weight": [32, 32],
+                       p + "self_attn.v_proj.weight": [32, 32], p + "self_attn.o_proj.weight": [32, 64],
+                       p + "mlp.gate_proj.weight": [48, 32], p + "mlp.up_proj.weight": [48, 32], p + "mlp.down_proj.weight": [32, 48]})
+    rng, head, at, data = random.Random(5), {}, 0, []
+    for name, shape in shapes.items():
+        n = math.prod(shape)
+        values = [1.0] * n if "norm" in name else [rng.uniform(-.5, .5) for _ in range(n)]
+        data.append(b"".join(struct.pack("<f", v)[2:] for v in values))
+        head[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * n]}
+        at += 2 * n
+    blob = json.dumps(head).encode()
+    blob += b" " * (-len(blob) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(blob)) + blob + b"".join(data))
+    return folder
+
+
+@check
+def llama_plan_and_inspect():
+    m = make_llama()
+    j = good_json("plan", m, "--kv", "key=fp4,value.1=f32", "--json")
+    expect(j["runs"] and j["runs_note"] is None and j["part_names"] == ["key", "value"] and j["family"] == "gqa", str(j)[:400])
+    # 2 heads x 16: FP4 16 codes and 2 scales a layer; BF16 64, F32 128
+    expect((j["key_bytes_per_token"], j["value_bytes_per_token"], j["block_bytes"]) == (36, 192, 228 * 256), str(j)[:400])
+    expect(j["kv"] == "key=fp4,value=bf16,value.1=f32", j["kv"])
+    text = good("plan", m).text
+    for w in ("keys", "values", "key=bf16,value=bf16", "256"):
+        expect(w in text, f"'{w}' is not in the table:\n{text}")
+    j = good_json("inspect", m, "--json")
+    expect(j["completeness"]["complete"] and j["config"]["family"] == "llama" and j["config"]["kv_heads"] == 2, str(j)[:600])
+    expect({c["class"] for c in j["classes"]} == {"embed", "norm", "attention", "ffn"}, str(j["classes"]))
+    rows = good_json("inspect", m, "--layers", "--json")
+    expect([(r["role"], r["half"], r["kv_source"]) for r in rows] == [("dense", "all", 0), ("dense", "all", 1)], str(rows))
+    sums = good("plan", os.path.join(ROOT, "tests", "data", "config", "mistral-7b-v0.1.json")).text
+    expect("mote does not run it" in sums, sums)
+
+
+@check
+def llama_run_and_eval():
+    m = make_llama()
+    a = good_json("run", m, "-p", "It was a truth", "-n", 8, "--temp", 0, "--ignore-eos", "--json", "--kv", "key=fp4,value=bf16")
+    expect(a["kv_bytes_per_token"] == {"key_codes": 32, "key_scales": 4, "value_codes": 128, "value_scales": 0, "total": 164}, str(a))
+    mem = a["memory"]
+    expect((mem["kv_key_codes"], mem["kv_key_scales"], mem["kv_value_codes"], mem["kv_value_scales"], mem["kv_main_codes"]) ==
+           (32 * 256, 4 * 256, 128 * 256, 0, 0), str(mem))
+    for extra in (("-t", 1), ("-t", 3), ("--prefill", "full")):
+        b = good_json("run", m, "-p", "It was a truth", "-n", 8, "--temp", 0, "--ignore-eos", "--json", "--kv", "key=fp4,value=bf16", *extra)
+        expect(b["tokens"] == a["tokens"], f"{extra}: {b['tokens']} {a['tokens']}")
+    r = good("run", m, "-p", "It was a truth", "-n", 2, "--stats")
+    expect("kv_key_codes" in r.err and "kv_main_codes" not in r.err and "windows" not in r.err and "key=bf16,value=bf16" in r.err, str(r))
+    out = os.path.join(TMP, "llama.safetensors")
+    good("logits", m, "--ids", IDS, "--out", out)
+    rows = read_logits(out)
+    for extra in (("--chunk", 1), ("--cut", 4), ("--prefill", "exact")):
+        good("logits", m, "--ids", IDS, "--out", out, *extra)
+        got = read_logits(out)
+        expect(got and got == rows[-len(got):], f"{extra} differs")
+    j = good_json("eval", m, "--text", HELDOUT, "--ctx", 300, "--kv", "bf16;key=f32,value=fp4;fp4", "--json")["rows"]
+    expect([r["kv_bytes_per_token"] for r in j] == [256, 292, 72], str(j)[:500])
+    expect(j[0]["kl_vs_bf16"] == 0 and 0 < j[1]["kl_vs_bf16"] and 0 < j[2]["kl_vs_bf16"], str(j)[:500])
+    expect(good_json("eval", m, "--text", HELDOUT, "--ctx", 64, "--json")["rows"][0]["kv"] == "bf16", "the default format")
+    one_line_error(mote("chat", m, stdin=b"hello\n"), 1, "chat format of a 'llama' model is not known")
+    one_line_error(mote("run", m, "--chat", "-p", "x"), 1, "chat format of a 'llama' model is not known")
+    one_line_error(mote("run", m, "-p", "x", "--kv", "main=fp4"), 2, "there are key, value")
+    one_line_error(mote("run", m, "-p", "x", "--kv", "fp8"), 1, "fp8 stores groups of 32 values, this model's 'head_dim' is 16")
+
+
+@check
+def llama_bad_weights():
+    def broken(name, change):
+        folder = os.path.join(TMP, name)
+        shutil.copytree(make_llama(), folder)
+        path = os.path.join(folder, "config.json")
+        config = json.load(open(path))
+        config.update(change)
+        with open(path, "w") as f:
+            json.dump(config, f)
+        return folder
+    for name, change, *words in (("heads", {"num_key_value_heads": 4}, "model.safetensors", "self_attn.k_proj.weight", "has shape [32, 32]"),
+                                 ("deep", {"num_hidden_layers": 3}, "model.layers.2.input_layernorm.weight", "missing"),
+                                 ("untied", {"tie_word_embeddings": False}, "lm_head.weight", "missing"),
+                                 ("biased", {"model_type": "qwen2"}, "model.layers.0.self_attn.q_proj.bias", "missing"),
+                                 ("moe", {"num_experts": 8}, "config.json", "num_experts"),
+                                 ("slides", {"sliding_window": 8}, "config.json", "sliding_window")):
+        one_line_error(mote("run", broken("llama-" + name, change), "-p", "x", "-n", 1), 1, *words)
+
+
+@check
+def llama_store():
+    m, store, ids = make_llama(), os.path.join(TMP, "llama-store"), ",".join(str(2 + i * i % 4000) for i in range(600))
+    run = lambda *more: good_json("run", m, "--ids", ids, "-n", 4, "--temp", 0, "--ignore-eos", "--json", "--store", store, *more)
+    first = run()
+    expect(first["reused_tokens"] == 0, str(first))
+    again = run("--snapshot")
+    expect((again["reused_tokens"], again["replayed_tokens"], again["exact"]) == (512, 0, True) and again["tokens"] == first["tokens"], str(again))
+    ids += ",7,8,9"
+    cold = good_json("run", m, "--ids", ids, "-n", 4, "--temp", 0, "--ignore-eos", "--json")
+    expect(run()["tokens"] == cold["tokens"], "a stored prefix changes the result")
 
 
 # ---- store ---------------------------------------------------------------------------------------------------------

@@ -114,11 +114,11 @@ static void test_incomplete(void **state)
     assert_true(num(json_array_get(counts, 6), "expected") == 192 && num(json_array_get(counts, 6), "found") == 191);
     json_decref(o);
     /* without a usable configuration: no verdict, but the rest, and the reason */
-    snprintf(command, sizeof command, "cp '%s' %s/config.json", source_path("tests/data/config/llama-3-8b.json"), folder);
+    snprintf(command, sizeof command, "cp '%s' %s/config.json", source_path("tests/data/config/deepseek-v3.json"), folder);
     assert_int_equal(system(command), 0);
     o = inspect(folder);
     assert_true(json_is_null(json_object_get(o, "completeness")) && json_is_null(json_object_get(o, "config")));
-    assert_non_null(strstr(str(o, "config_error"), "'model_type' is 'llama'"));
+    assert_non_null(strstr(str(o, "config_error"), "'model_type' is 'deepseek_v3'"));
     assert_int_equal(num(o, "n_tensors"), k);
     json_decref(o);
     o = inspect(path);                                   /* a file by itself */

@@ -51,20 +51,22 @@ static void test_known_models(void **state)
         { "v41-flash.json", "main.20=fp8", "deepseek_v41", "main=fp4,main.20=fp8,index=mxfp4,window=fp8", 1130, 960, 170, 2703360,
           5242880, 748494669424 },
         /* 95 x 8 x 128 x 2 x 2; classical x 64 / 8 */
-        { "deepseek-67b.json", NULL, "gqa", "main=bf16", 389120, 389120, 0, 0, 3112960, 67425001472 },
-        { "deepseek-67b.json", "fp8", "gqa", "main=fp8", 200640, 200640, 0, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", NULL, "gqa", "key=bf16,value=bf16", 389120, 194560, 194560, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", "fp8", "gqa", "key=fp8,value=fp8", 200640, 100320, 100320, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", "key=fp8,value=fp4", "gqa", "key=fp8,value=fp4", 155040, 100320, 54720, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", "fp8,key.94=bf16", "gqa", "key=fp8,key.94=bf16,value=fp8", 201632, 101312, 100320, 0, 3112960, 67425001472 },
         { "deepseek-v2.json", NULL, "mla", "main=bf16", 69120, 69120, 0, 0, 4915200, 235741434880 },
         { "deepseek-v3.json", NULL, "mla", "main=bf16", 70272, 70272, 0, 0, 4997120, 671026419200 },
         { "deepseek-v3.json", "fp4", "mla", "main=fp4", 19764, 19764, 0, 0, 4997120, 671026419200 },
         /* 21 x (584 + 68)/4 + 20 x 584/128; 43 layers x 128 x 584 */
         { "deepseek-v4-flash.json", NULL, "deepseek_v4", "published", 3514.25, 3157.25, 357, 3214336, 5636096, 0 },
         { "deepseek-v4-flash.json", "fp4", "deepseek_v4", "main=fp4,index=mxfp4,window=fp8", 1914, 1557, 357, 2906112, 5636096, 0 },
-        { "llama-3-8b.json", NULL, "gqa", "main=bf16", 131072, 131072, 0, 0, 524288, 8030261248 },
-        { "qwen2.5-7b.json", NULL, "gqa", "main=bf16", 57344, 57344, 0, 0, 401408, 7615616512 },
-        { "qwen3-8b.json", NULL, "gqa", "main=bf16", 147456, 147456, 0, 0, 589824, 8190735360 },
-        { "mistral-7b-v0.3.json", NULL, "gqa", "main=bf16", 131072, 131072, 0, 0, 524288, 7248023552 },
+        { "llama-3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0, 524288, 8030261248 },
+        { "qwen2.5-7b.json", NULL, "gqa", "key=bf16,value=bf16", 57344, 28672, 28672, 0, 401408, 7615616512 },
+        { "qwen3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 147456, 73728, 73728, 0, 589824, 8190735360 },
+        { "mistral-7b-v0.3.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0, 524288, 7248023552 },
         /* all 32 layers slide over 4,096 tokens */
-        { "mistral-7b-v0.1.json", NULL, "gqa", "main=bf16", 0, 0, 0, 536870912, 524288, 7241732096 },
+        { "mistral-7b-v0.1.json", NULL, "gqa", "key=bf16,value=bf16", 0, 0, 0, 536870912, 524288, 7241732096 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *o = plan_data(rows[i].name, rows[i].kv);
@@ -72,8 +74,18 @@ static void test_known_models(void **state)
         assert_string_equal(str(o, "family"), rows[i].family);
         assert_string_equal(str(o, "kv"), rows[i].text);
         assert_true(num(o, "global_bytes_per_token") == rows[i].global);
-        assert_true(num(o, "main_bytes_per_token") == rows[i].main);
-        assert_true(num(o, "index_bytes_per_token") == rows[i].index);
+        /* parts are called by what they hold */
+        const json_t *names = json_object_get(o, "part_names");
+        const char *part[2] = { json_string_value(json_array_get(names, 0)), json_string_value(json_array_get(names, 1)) };
+        assert_string_equal(part[0], !strcmp(rows[i].family, "gqa") ? "key" : "main");
+        assert_string_equal(part[1], !strcmp(rows[i].family, "gqa") ? "value" : "index");
+        char key[4][40];
+        for (int k = 0; k < 4; k++)
+            snprintf(key[k], sizeof key[k], "%s_%s", part[k / 2], k % 2 ? "scales" : "codes");
+        char sum_key[2][40];
+        for (int k = 0; k < 2; k++)
+            snprintf(sum_key[k], sizeof sum_key[k], "%s_bytes_per_token", part[k]);
+        assert_true(num(o, sum_key[0]) == rows[i].main && num(o, sum_key[1]) == rows[i].index);
         assert_true(num(o, "window_bytes_per_sequence") == rows[i].window);
         assert_true(num(o, "classical_bytes_per_token") == rows[i].classical);
         if (rows[i].n_parameters)
@@ -87,14 +99,36 @@ static void test_known_models(void **state)
             sum += num(s, "bytes_per_token");
         assert_true(sum == rows[i].global);
         const json_t *parts = json_object_get(o, "parts");
-        assert_true(num(parts, "main_codes") + num(parts, "main_scales") == rows[i].main);
-        assert_true(num(parts, "index_codes") + num(parts, "index_scales") == rows[i].index);
+        assert_true(num(parts, key[0]) + num(parts, key[1]) == rows[i].main);
+        assert_true(num(parts, key[2]) + num(parts, key[3]) == rows[i].index);
         if (rows[i].global > 0)
             assert_true(num(o, "ratio_to_classical") == rows[i].classical / rows[i].global);
         else
             assert_true(json_is_null(json_object_get(o, "ratio_to_classical")));
         json_decref(o);
     }
+}
+
+/* What the engine runs comes in blocks; what it does not run is told why. */
+static void test_runs(void **state)
+{
+    (void)state;
+    static const struct { const char *file, *why; } rows[] = {
+        { "deepseek-67b.json", NULL }, { "v41-flash.json", NULL }, { "deepseek-v3.json", "only sums up models of type 'deepseek_v3'" },
+        { "llama-3-8b.json", "'rms_norm_eps' is missing" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *o = plan_data(rows[i].file, NULL);
+        assert_int_equal(json_is_true(json_object_get(o, "runs")), rows[i].why == NULL);
+        assert_true(rows[i].why ? strstr(str(o, "runs_note"), rows[i].why) != NULL : json_is_null(json_object_get(o, "runs_note")));
+        assert_int_equal(json_object_get(o, "block_bytes") != NULL, rows[i].why == NULL);
+        json_decref(o);
+    }
+    const uint64_t one = 1;
+    json_t *o = plan(source_path("tests/data/config/deepseek-67b.json"), NULL, &one, 1, 0);
+    assert_true(num(o, "block_bytes") == 389120 * 256);
+    assert_true(num(json_array_get(json_object_get(o, "contexts"), 0), "held_bytes") == 389120 * 256);
+    json_decref(o);
 }
 
 static void test_published(void **state)
@@ -274,9 +308,11 @@ static void test_bad(void **state)
     }
     unlink(path);
     static const struct { const char *file, *kv; int code; const char *words; } kvs[] = {
-        { "llama-3-8b.json", "index=fp8", MOTE_EINVAL, "'index' is no part of the cache of a model of family gqa" },
+        { "llama-3-8b.json", "index=fp8", MOTE_EINVAL, "'index' is no part of the cache; there are key, value" },
         { "llama-3-8b.json", "fp4,window=fp8", MOTE_EINVAL, "'window' is no part of the cache" },
-        { "llama-3-8b.json", "main.3=fp8", MOTE_EINVAL, "'main.3': layers are not told apart" },
+        { "llama-3-8b.json", "key.32=fp8", MOTE_EINVAL, "'32' is no KV source of this model" },
+        { "mistral-7b-v0.1.json", "key.3=fp8", MOTE_EINVAL, "'key.3': layers are not told apart" },
+        { "deepseek-v3.json", "main.3=fp8", MOTE_EINVAL, "'main.3': layers are not told apart" },
         { "llama-3-8b.json", "fp3", MOTE_EINVAL, "'fp3' is no format" },
         { "deepseek-v3.json", "fp4-128", MOTE_EUNSUPPORTED, "fp4-128 stores groups of 128 values" },
         { "v41-flash.json", "main.3=fp8", MOTE_EINVAL, "'3' is no KV source" },
@@ -349,7 +385,7 @@ static void test_sliding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_models), cmocka_unit_test(test_published), cmocka_unit_test(test_ram),
+        cmocka_unit_test(test_known_models), cmocka_unit_test(test_published), cmocka_unit_test(test_runs), cmocka_unit_test(test_ram),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_bad), cmocka_unit_test(test_sliding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,7 +262,9 @@ static const struct bad bad_nested[] = {
 };
 
 static const struct bad bad_root[] = {
-    { "model_type", "\"llama\"", MOTE_EUNSUPPORTED, "'model_type' is 'llama', this version runs 'deepseek_v41'" },
+    { "model_type", "\"llama\"", MOTE_EFORMAT, "'intermediate_size' is missing" },
+    { "model_type", "\"gpt2\"", MOTE_EUNSUPPORTED,
+      "'model_type' is 'gpt2', this version runs 'deepseek_v41', 'llama', 'mistral', 'qwen2', 'qwen3'" },
     { "model_type", NULL, MOTE_EFORMAT, "'model_type' is missing" },
     { "text_config", "3", MOTE_EFORMAT, "'text_config' is an integer, expected an object" },
     { "eos_token_id", "129280", MOTE_EFORMAT, "'eos_token_id' is 129280, outside 0 to 129279" },
@@ -329,11 +331,11 @@ static void test_bad(void **state)
     /* more sources than there is room for */
     root = load("v41-flash.json");
     json_t *many = json_array();
-    for (int i = 0; i < 65; i++)
+    for (int i = 0; i < 257; i++)
         json_array_append_new(many, json_integer(i));
     json_object_set_new(json_object_get(root, "text_config"), "kv_source_layer_ids", many);
     assert_int_equal(parse(&c, root, &err), MOTE_EUNSUPPORTED);
-    assert_non_null(strstr(err.message, "'kv_source_layer_ids' has 65 elements"));
+    assert_non_null(strstr(err.message, "'kv_source_layer_ids' has 257 elements"));
     json_decref(root);
 }
 

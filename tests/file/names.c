@@ -150,10 +150,61 @@ static void test_shapes(void **state)
     assert_int_equal(mote__expected_tensors(&c, shapes, NULL), 7);
 }
 
+struct dense { size_t n, scales, n_bias; uint64_t bytes, values; };
+static int count_dense(void *ctx, const mote__expected *e)
+{
+    struct dense *d = ctx;
+    uint64_t s[2];
+    d->n++;
+    d->scales += e->is_scale && e->n_bytes == 0;
+    d->bytes += e->n_bytes;
+    if (!e->is_scale)
+        d->values += e->dims[0] * (e->n_dims == 2 ? e->dims[1] : 1);
+    if (!strcmp(e->name, "model.layers.7.self_attn.k_proj.scale")) {
+        assert_string_equal(e->weight, "model.layers.7.self_attn.k_proj.weight");
+        assert_true(e->weight_dtype == MOTE_DT_BF16 && !mote__expected_shape(s, e, MOTE_DT_BF16));
+        assert_true(mote__expected_shape(s, e, MOTE_DT_F8_E4M3) && s[0] == 32 && s[1] == 256);
+    }
+    d->n_bias += strstr(e->name, ".bias") != NULL;
+    return 0;
+}
+
+/* Llama-style names: DeepSeek 67B has 67,425,001,472 parameters. */
+static void test_dense(void **state)
+{
+    (void)state;
+    mote__config c = load("tests/data/config/deepseek-67b.json"), other = load("tests/data/config/v41-flash.json");
+    struct dense d = { 0 };
+    assert_int_equal(mote__expected_tensors(&c, count_dense, &d), 0);
+    assert_true(d.values == 67425001472 && d.bytes == 2 * d.values);
+    assert_int_equal(d.n, 3 + 95 * (2 + 7 * 2));
+    assert_int_equal(d.scales, 95 * 7);
+    static const struct { const char *name; mote__tclass cls; } rows[] = {
+        { "model.embed_tokens.weight", MOTE_TC_EMBED }, { "lm_head.weight", MOTE_TC_HEAD }, { "model.norm.weight", MOTE_TC_NORM },
+        { "model.layers.94.self_attn.q_proj.weight", MOTE_TC_ATTENTION }, { "model.layers.0.mlp.up_proj.weight_scale_inv", MOTE_TC_FFN },
+        { "model.layers.95.self_attn.q_proj.weight", MOTE_TC_UNKNOWN }, { "model.layers.3.self_attn.q_proj.bias", MOTE_TC_UNKNOWN },
+        { "model.layers.3.self_attn.q_norm.weight", MOTE_TC_UNKNOWN }, { "model.layers.3.self_attn.rotary_emb.inv_freq", MOTE_TC_UNKNOWN },
+        { "embed.weight", MOTE_TC_UNKNOWN },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(mote__tensor_class(rows[i].name, &c, NULL, NULL), rows[i].cls);
+    assert_int_equal(mote__tensor_class("lm_head.weight", &other, NULL, NULL), MOTE_TC_UNKNOWN);
+    assert_int_equal(mote__tensor_class("lm_head.weight", NULL, NULL, NULL), MOTE_TC_HEAD);
+    assert_int_equal(mote__tensor_class("embed.weight", NULL, NULL, NULL), MOTE_TC_EMBED);
+    c.tied_embeddings = c.qkv_bias = c.qk_norm = 1;
+    d = (struct dense){ 0 };
+    assert_int_equal(mote__expected_tensors(&c, count_dense, &d), 0);
+    assert_int_equal(d.n, 2 + 95 * (2 + 7 * 2 + 3 + 2));
+    assert_int_equal(d.n_bias, 95 * 3);
+    assert_int_equal(mote__tensor_class("lm_head.weight", &c, NULL, NULL), MOTE_TC_UNKNOWN);
+    assert_int_equal(mote__tensor_class("model.layers.3.self_attn.q_proj.bias", &c, NULL, NULL), MOTE_TC_ATTENTION);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published), cmocka_unit_test(test_names), cmocka_unit_test(test_nano), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_dense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,15 @@
 
 #include "kv/spec.h"
 
-static mote__config published, tiny;
+static mote__config published, tiny, dense;
 
 static int setup(void **state)
 {
     (void)state;
     mote_err err;
     return mote__config_load(&published, source_path("tests/data/config/v41-flash.json"), &err) ||
-           mote__config_load(&tiny, source_path("tests/data/config/tiny-a.json"), &err);
+           mote__config_load(&tiny, source_path("tests/data/config/tiny-a.json"), &err) ||
+           mote__config_load(&dense, source_path("tests/data/config/deepseek-67b.json"), &err);
 }
 
 static void test_good(void **state)
@@ -96,6 +97,50 @@ static void test_bad(void **state)
     assert_int_equal(mote__kv_spec_parse(&s, longest, &published, &err), MOTE_EINVAL);
 }
 
+/* A model of keys and values: 95 layers x 8 heads x 128. */
+static void test_dense(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *back; double bytes, key, value; } rows[] = {
+        { NULL, "key=bf16,value=bf16", 389120, 194560, 194560 },
+        { "fp8", "key=fp8,value=fp8", 200640, 100320, 100320 },
+        { "key=fp8,value=fp4", "key=fp8,value=fp4", 155040, 100320, 54720 },
+        { "value=fp4-128", "key=bf16,value=fp4-128", 243960, 194560, 49400 },
+        { "mxfp4,key.3=bf16,value.94=f32", "key=mxfp4,key.3=bf16,value=mxfp4,value.94=f32", 108416, 53184, 55232 },
+    };
+    mote__kv_spec s, again;
+    mote_err err = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double parts[4];
+        if (mote__kv_spec_parse(&s, rows[i].text, &dense, &err))
+            fail_msg("%s: %s", rows[i].text, err.message);
+        char *back = mote__kv_spec_text(&s, &dense);
+        assert_string_equal(back, rows[i].back);
+        assert_int_equal(mote__kv_spec_parse(&again, back, &dense, NULL), 0);
+        assert_memory_equal(&s, &again, sizeof s);
+        free(back);
+        double sum = mote__kv_spec_bytes_per_token(&s, &dense, parts);
+        if (sum != rows[i].bytes || parts[0] + parts[1] != rows[i].key || parts[2] + parts[3] != rows[i].value)
+            fail_msg("%s: %g bytes, %g + %g", rows[i].back, sum, parts[0] + parts[1], parts[2] + parts[3]);
+        assert_int_equal(mote__kv_spec_window_bytes(&s, &dense), 0);
+    }
+    static const struct { const char *text, *words; } bad[] = {
+        { "main=fp8", "'main' is no part of the cache; there are key, value" }, { "window=fp8", "'window' is no part of the cache" },
+        { "fp8,value=fp4", "'value=fp4': value is given twice" }, { "key=fp8,fp4", "'fp4': key is given twice" },
+        { "key.95=fp8", "'95' is no KV source" }, { "fp3", "'fp3' is no format" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(mote__kv_spec_parse(&s, bad[i].text, &dense, &err), MOTE_EINVAL);
+        if (!strstr(err.message, bad[i].words))
+            fail_msg("%s: '%s', expected '%s'", bad[i].text, err.message, bad[i].words);
+    }
+    /* groups may not cross from one head to the next */
+    mote__config narrow = dense;
+    narrow.head_dim = 64;
+    assert_int_equal(mote__kv_spec_parse(&s, "value=fp4-128", &narrow, &err), MOTE_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "fp4-128 stores groups of 128 values, this model's 'head_dim' is 64"));
+}
+
 /* Any text gives an answer and, if it is taken, comes back the same. */
 static void test_random(void **state)
 {
@@ -124,6 +169,6 @@ static void test_random(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_random) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_dense), cmocka_unit_test(test_random) };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -153,6 +153,17 @@ static void test_bf16(void **state)
     }
 }
 
+/* every half: through the compiler's own arithmetic on sign, exponent and mantissa */
+static void test_f16(void **state)
+{
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        int e = (int)(h >> 10 & 31), m = (int)(h & 0x3ff);
+        float x = mote__f16_decode((uint16_t)h), want = e == 31 ? (m ? NAN : INFINITY) : ldexpf((float)(e ? 1024 + m : m), (e ? e : 1) - 25);
+        assert_true(isnan(want) ? isnan(x) : x == (h >> 15 ? -want : want));
+        assert_true((signbit(x) != 0) == (h >> 15));
+    }
+}
+
 static void test_pow2_ceil(void **state)
 {
     rnd r = { 4 };
@@ -170,7 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_e2m1), cmocka_unit_test(test_e4m3), cmocka_unit_test(test_e8m0),
-        cmocka_unit_test(test_bf16), cmocka_unit_test(test_pow2_ceil),
+        cmocka_unit_test(test_bf16), cmocka_unit_test(test_f16), cmocka_unit_test(test_pow2_ceil),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
