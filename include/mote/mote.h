@@ -270,6 +270,16 @@ typedef struct mote_eval_result {
     double prefill_tokens_per_s;
     size_t peak_bytes;                       /* the session's share plus scratch, at its largest         */
 } mote_eval_result;
+/* One row of logits against the token that came: natural logs. */
+typedef struct mote_score {
+    double loss;                             /* -ln p(token)                                             */
+    double kl;                               /* KL(base || this); NaN without base                       */
+    int32_t best;                            /* the likeliest token, the smallest id among equals        */
+    int same_top1;                           /* base's likeliest token is the same                       */
+} mote_score;
+/* Rows of logits of this model; targets[r] is the id that followed row r. base: the same rows of another session, or NULL. */
+MOTE_API void mote_score_rows(mote_model *model, const float *logits, const float *base, size_t n_rows, const int32_t *targets,
+                              mote_score *scores);
 /* Teacher-forced loss over one window of tokens with `params`' formats, prefill full. base_kv: NULL or formats to compare
  * with, run side by side chunk by chunk so that no logits are kept. */
 MOTE_API int mote_eval_window(mote_model *model, const int32_t *ids, size_t n_ids, const char *kv, const char *base_kv,
