@@ -219,6 +219,8 @@ USAGE = [
     (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,,fp8"), ["--kv"]),
     (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,fp5"), ["--kv", "fp5"]),
     (("eval", NANO, "--text", HELDOUT, "--windows", "all"), ["--windows"]),
+    (("eval", NANO, "--text", HELDOUT, "--base", "fp5"), ["--base", "fp5"]),
+    (("eval", NANO, "--text", HELDOUT, "--replay", "exact"), ["--replay", "--store"]),
     (("logits", NANO, "--out", "x"), ["--ids"]),
     (("logits", NANO, "--ids", "1,2"), ["--out"]),
     (("logits", NANO, "--ids", "1,2", "--out", "x", "--cut", "2"), ["--cut"]),
@@ -508,6 +510,29 @@ def store_is_reused():
     expect(reuse(bounded) == (512, 64, False, False), str(reuse(bounded)))
     r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 1, "--temp", 0, "--store", store, "--stats")
     expect("512 tokens reused" in r.err and "64 replayed" in r.err and "approximate" in r.err, str(r))
+
+
+@check
+def eval_store_scores_what_is_behind_a_hit():
+    store = os.path.join(TMP, "eval-store")
+    base = ("eval", NANO, "--text", HELDOUT, "--no-kl", "--json")
+    cold = good_json(*base, "--ctx", "513,800")["rows"]
+    expect("reused_tokens" not in cold[0], "store fields without a store")
+    first, second = good_json(*base, "--ctx", "513,800", "--store", store, "--replay", "exact")["rows"]
+    expect((first["reused_tokens"], first["computed_tokens"], first["replayed_tokens"]) == (0, 513, 0), str(first))
+    expect(first["tokens"] == 512 and first["loss"] == cold[0]["loss"] == first["cold_loss"], str(first))
+    # 800 tokens begin with the same 513: two blocks are found, and with exact replay the rest is the cold run's
+    expect((second["reused_tokens"], second["computed_tokens"], second["tokens"]) == (512, 288, 287), str(second))
+    expect(second["replayed_tokens"] > 64 and second["exact"] and second["loss"] == second["cold_loss"], str(second))
+    expect(second["loss_minus_cold"] == 0 and second["loss"] != cold[1]["loss"], str(second))
+    # a bounded replay is an approximation of the same tokens; the last two are never looked up
+    again = good_json(*base, "--ctx", "514,513", "--store", store)["rows"]
+    expect([(r["reused_tokens"], r["replayed_tokens"], r["tokens"], r["exact"]) for r in again] == [(512, 64, 1, False), (256, 64, 256, False)], str(again))
+    expect(0 < abs(again[1]["loss_minus_cold"]) < 0.05 and again[1]["loss_minus_cold_se"] > 0, str(again))
+    table = good("eval", NANO, "--text", HELDOUT, "--no-kl", "--ctx", 513, "--store", store).text
+    expect("reused" in table and "cold loss" in table and "approximate" in table, table)
+    # what run stored, eval reads, and the other way round
+    expect(run_ids(text_ids(600), "--store", store)["reused_tokens"] == 512, "run does not share blocks with eval")
 
 
 @check
