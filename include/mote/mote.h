@@ -151,6 +151,9 @@ typedef struct mote_session_params {
                                   format; "main.8=fp8" sets one source layer                  */
     mote_prefill prefill;      /* docs/architecture.md, "Prefill"                             */
     size_t max_context;        /* 0: the model's. Nothing is allocated for it.                */
+    /* To measure what the selection costs; not for ordinary use, and not with a store. */
+    size_t topk;               /* entries a query attends to; 0: the model's, SIZE_MAX: all   */
+    int all_candidates;        /* 1: reindexing layers score every entry, not only candidates */
 } mote_session_params;
 MOTE_API int mote_session_create(mote_session **session, mote_model *model, const mote_session_params *params,
                                  mote_err *err);
@@ -179,6 +182,10 @@ MOTE_API void mote_session_get_memory(const mote_session *session, mote_memory *
 /* Exact bytes of global KV per token for this session's formats, by part (codes and scales of main and index). */
 MOTE_API double mote_session_kv_bytes_per_token(const mote_session *session, double parts[4]);
 MOTE_API size_t mote_session_window_bytes(const mote_session *session);
+/* How far the KV that `session` holds is from `base`'s (the same tokens, usually in f32): per layer and part (main, index, window) the
+ * relative error |a - b| / |b| of all values together, and of base's own values rounded to session's format. JSON text, an array of
+ * {layer, part, format, vectors, rounding, error}; free with mote_free. */
+MOTE_API int mote_kv_error_json(const mote_session *session, const mote_session *base, char **json, mote_err *err);
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 typedef enum mote_logits_rows { MOTE_LOGITS_NONE, MOTE_LOGITS_LAST, MOTE_LOGITS_ALL } mote_logits_rows;
