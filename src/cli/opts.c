@@ -229,6 +229,25 @@ uint64_t *cli_sizes(const cli_args *a, size_t *n)
     }
 }
 
+size_t cli_percents(const cli_args *a, double *shares, size_t most)
+{
+    size_t n = 0;
+    for (const char *p = a->value;; p++) {
+        char *end;
+        double v = strtod(p, &end);
+        if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || isspace((unsigned char)*p))
+            cli_usage_error(a, "%s: '%.*s' is not a percentage from 0 to 100", a->name, (int)strcspn(p, ","), p);
+        if (n == most)
+            cli_usage_error(a, "%s: more than %zu", a->name, most);
+        if (n && v / 100 < shares[n - 1])
+            cli_usage_error(a, "%s: '%s' does not ascend", a->name, a->value);
+        shares[n++] = v / 100;
+        p = end;
+        if (!*p)
+            return n;
+    }
+}
+
 int32_t *cli_ids(const cli_args *a, size_t *n)
 {
     int32_t *list = grown(NULL, 0, sizeof *list);

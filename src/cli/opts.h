@@ -75,6 +75,8 @@ double cli_real(const cli_args *a, double min, double max);
 uint64_t cli_size(const cli_args *a);
 /* "4K,64K,1M": malloc'd, at least one. */
 uint64_t *cli_sizes(const cli_args *a, size_t *n);
+/* "0,50,100": percents, ascending, as shares of 1, into room for `most`: how many. */
+size_t cli_percents(const cli_args *a, double *shares, size_t most);
 /* "1,2,3" (also separated by white space): malloc'd; may be empty. The range is the model's affair. */
 int32_t *cli_ids(const cli_args *a, size_t *n);
 /* One of `names` (NULL-terminated): its index. */

@@ -137,13 +137,8 @@ int lab_measure(mote_model *model, const int32_t *ids, size_t n_ids, lab_case *c
         if (!rc && lab_progress_at(progress, what, (double)at / (double)n_ids))
             rc = mote__fail(err, MOTE_ECANCELED, "cancelled after %zu of %zu tokens", at, n_ids);
     }
-    for (size_t i = 0; i < n_cases; i++) {
-        cases[i]->kept = NULL;
-        if (!rc && cases[i]->keep)
-            cases[i]->kept = runs[i].session;
-        else
-            mote_session_destroy(runs[i].session);
-    }
+    for (size_t i = 0; i < n_cases; i++)
+        mote_session_destroy(runs[i].session);
     free(runs);
     return rc;
 }

@@ -29,8 +29,6 @@ typedef struct lab_case {
     double seconds;                /* of this case's steps                                                              */
     size_t n_run;                  /* tokens they ran                                                                   */
     size_t peak_bytes;             /* the session's share and scratch, at its largest                                   */
-    mote_session *kept;            /* with keep: the session as it ended, the caller's to destroy                       */
-    int keep;
 } lab_case;
 
 /* base: the case that the KL of all others is taken against (it must have no `fill`), or NULL. Cases with a cut are scored from it

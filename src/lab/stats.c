@@ -41,4 +41,7 @@ double lab_sum_error(const lab_sum *s)
     return blocks > single ? blocks : single;
 }
 
-int lab_is_real(double mean, double error) { return isfinite(mean) && isfinite(error) && fabs(mean) > 2 * error; }
+int lab_is_real(double mean, double error, int errors)
+{
+    return isfinite(mean) && isfinite(error) && fabs(mean) > errors * error;
+}

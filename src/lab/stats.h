@@ -17,7 +17,9 @@ void lab_sum_gap(lab_sum *s);
 double lab_sum_mean(const lab_sum *s);      /* NaN when empty             */
 double lab_sum_error(const lab_sum *s);     /* NaN with fewer than two    */
 
-/* How sure a difference is: |mean| beyond two standard errors is called real. */
-int lab_is_real(double mean, double error);
+/* Beyond the noise: more than two standard errors for a single question, three where several are asked at once (14 questions at
+ * two errors would find something by chance every other time). */
+enum { LAB_ONE = 2, LAB_SEVERAL = 3 };
+int lab_is_real(double mean, double error, int errors);
 
 #endif

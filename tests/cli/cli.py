@@ -221,6 +221,12 @@ USAGE = [
     (("eval", NANO, "--text", HELDOUT, "--windows", "all"), ["--windows"]),
     (("eval", NANO, "--text", HELDOUT, "--base", "fp5"), ["--base", "fp5"]),
     (("eval", NANO, "--text", HELDOUT, "--replay", "exact"), ["--replay", "--store"]),
+    (("eval", NANO, "--text", HELDOUT, "--no-loss"), ["--no-loss"]),
+    (("eval", NANO, "--text", HELDOUT, "--seed", "3"), ["--seed", "--needle"]),
+    (("eval", NANO, "--text", HELDOUT, "--blame-topk", "3"), ["--blame-topk", "--blame"]),
+    (("eval", NANO, "--text", HELDOUT, "--needle", "--depths", "0,50,20"), ["--depths", "ascend"]),
+    (("eval", NANO, "--text", HELDOUT, "--needle", "--depths", "0,101"), ["--depths", "101"]),
+    (("eval", NANO, "--text", HELDOUT, "--ctx", "256", "--cut", "256"), ["--cut", "256"]),
     (("logits", NANO, "--out", "x"), ["--ids"]),
     (("logits", NANO, "--ids", "1,2"), ["--out"]),
     (("logits", NANO, "--ids", "1,2", "--out", "x", "--cut", "2"), ["--cut"]),
@@ -510,6 +516,53 @@ def store_is_reused():
     expect(reuse(bounded) == (512, 64, False, False), str(reuse(bounded)))
     r = good("run", NANO, "--ids", ",".join(map(str, ids)), "-n", 1, "--temp", 0, "--store", store, "--stats")
     expect("512 tokens reused" in r.err and "64 replayed" in r.err and "approximate" in r.err, str(r))
+
+
+@check
+def eval_needles():
+    base = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--needle", "--depths", "0,50,100", "--ctx", "192,256", "--samples", 1, "--json")
+    j = good_json(*base, "--kv", "fp4", "--base", "main=f32,index=f32,window=f32")
+    n = j["needle"]
+    expect(j["rows"] == [] and n["depths"] == [0, 0.5, 1] and n["samples"] == 1 and n["seed"] == 1, str(j)[:500])
+    expect([(r["kv"][:8], r["ctx"], r["asked"]) for r in n["rows"]] == [(k, c, 3) for c in (192, 256) for k in ("main=f32", "fp4")], str(n["rows"])[:900])
+    expect(len(n["cells"]) == 12 and all(c["asked"] == 1 for c in n["cells"]), str(len(n["cells"])))
+    for r in n["rows"]:
+        expect(0 <= r["recall"] <= 1 and 0 <= r["choice"] <= 1 and r["logp"] < 0 and r["greedy"] >= r["recall"], str(r))
+    expect(n["rows"][0]["logp_minus_base"] == 0 and n["rows"][1]["logp_minus_base"] != 0, str(n["rows"])[:900])
+    expect(good_json(*base, "--kv", "fp4", "--base", "main=f32,index=f32,window=f32")["needle"] == n, "the same seed gives other figures")
+    expect(good_json(*base, "--kv", "fp4", "--seed", 2)["needle"]["rows"] != n["rows"], "the seed changes nothing")
+    expect("100 %" in good(*[a for a in base if a != "--json"]).text, "no table by depth")
+
+
+@check
+def eval_cuts_and_kv_error():
+    j = good_json("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 320, "--cut", "256,128", "--kv-error", "--json")
+    expect([c["cut"] for c in j["cuts"]] == [256, 128] and j["cuts"][0]["tokens"] == 63, str(j["cuts"])[:500])
+    ways = {w["way"]: w for w in j["cuts"][0]["ways"]}
+    expect(ways["hit, exact replay"]["minus_cold"] == 0 and not ways["hit, exact replay"]["beyond_noise"], str(ways))
+    expect(ways["hit, bounded replay"]["minus_cold"] != 0 and ways["hit, bounded replay"]["minus_cold_se"] > 0, str(ways))
+    rows = j["kv_error"][0]["rows"]
+    expect(len(rows) == 2 * 3 + 12 and all(0 < r["rounding"] < 0.17 and 0 < r["error"] < 1 for r in rows), str(rows)[:900])
+    expect([r["format"] for r in rows[:2]] == ["fp4", "mxfp4"], str(rows[:2]))
+    text = good("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 320, "--cut", 256, "--kv-error").text
+    expect("hit, exact replay" in text and "rounding %" in text, text)
+
+
+@check
+def eval_blame():
+    argv = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 256, "--blame", "--kv", "main=fp4-128,index=fp8,window=f32")
+    j = good_json(*argv, "--json")
+    b = j["blame"][0]
+    expect(b["cut"] == 128 and b["loss"]["observations"] == 127, str(b)[:500])
+    causes = {c["cause"]: c for c in b["loss"]["causes"]}
+    expect(list(causes) == ["main", "index", "window", "top-k", "candidates", "prefill", "replay"], str(list(causes)))
+    # f32 windows are exact already: that cause can do nothing
+    expect(causes["window"]["alone"] == 0 == causes["window"]["last"] and causes["window"]["judgement"] == "within the noise", str(causes["window"]))
+    expect(causes["main"]["full_is"] == "main=fp4-128" and causes["main"]["alone"] != 0 and causes["main"]["alone_se"] > 0, str(causes["main"]))
+    expect(abs(b["loss"]["full"] - b["loss"]["exact"] - b["loss"]["total"]) < 1e-9, str(b["loss"])[:300])
+    kl = {r["cause"]: r for r in b["kl"]}
+    expect(kl["control"]["over_control"] == 0 and kl["window"]["kl"] == 0 and kl["main"]["kl"] > kl["control"]["kl"], str(kl))
+    expect(len(b["loss"]["verdict"]) >= 1 and "By KL" in b["kl_verdict"], str(b["loss"]["verdict"]))
 
 
 @check
