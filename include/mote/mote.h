@@ -93,6 +93,8 @@ MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info
 MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
 /* The layer plan as JSON text (an array, one object per layer); free with mote_free. */
 MOTE_API int mote_model_plan_json(const mote_model *model, char **json, mote_err *err);
+/* SHA-256 that tells checkpoint folders apart, as 64 hexadecimal digits (docs/format-store.md says over what). */
+MOTE_API int mote_fingerprint(const char *path, char hex[65], mote_err *err);
 /* What a checkpoint folder holds, tensor by tensor, without loading it: JSON text; free with mote_free. */
 MOTE_API int mote_inspect_json(const char *path, char **json, mote_err *err);
 /* The machine as mote sees it: instruction sets, threads, memory, disk features. JSON text; free with mote_free. */

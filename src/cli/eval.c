@@ -15,6 +15,7 @@
 #include "lab/formats.h"
 #include "lab/needle.h"
 #include "lab/needle_text.h"
+#include "lab/profile.h"
 #include "lab/text.h"
 
 enum { O_TEXT = 1200, O_CTX, O_WINDOWS, O_NO_KL, O_PLAIN, O_BASE, O_NO_LOSS, O_NEEDLE, O_DEPTHS, O_SAMPLES, O_SEED, O_CUT, O_KV_ERROR, O_BLAME, O_BLAME_TOPK };
@@ -33,6 +34,7 @@ static const cli_usage usage = {
         { CLI_O_KV, "kv", "LIST", "cache formats to compare, one row each: words of the main format separated by commas\n"
                                   "(fp4,fp8,bf16), or full specs separated by semicolons\n"
                                   "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4.\n" CLI_KV_FORMATS },
+        CLI_ROW_PROFILE,
         { O_BASE, "base", "SPEC", "formats that KL and top-1 agreement are taken against; default bf16 (the main part). With\n"
                                   "main=f32,index=f32,window=f32 nothing of the cache is rounded" },
         { O_NO_KL, "no-kl", NULL, "do not compare with the base" },
@@ -186,6 +188,8 @@ static void parse(cli_args *a, request *q)
     cli_no_more_operands(a, 1);
     if (!q->text)
         cli_usage_error(a, "--text is missing");
+    if (a->profile)
+        cli_append(&q->specs, &q->n_specs, strdup(a->profile->kv));
     if (!q->n_specs)
         split_specs(a, q, "fp4");
     if (!q->ctxs) {
@@ -228,13 +232,6 @@ static int store_fill(void *ctx, mote_session *session, const int32_t *ids, size
     int rc = cli_store_restore(s, session, ids, n_ids, found, err);
     *exact = !cli_store_approximate(s, found);
     return rc;
-}
-
-static int on_progress(void *ctx, const char *what, double fraction)
-{
-    cli_step_ctx step = { what, NULL, 0 };
-    (void)ctx;
-    return cli_progress_step(&step, (size_t)(1000 * fraction), 1000);
 }
 
 /* ---- the parts of the report ---- */
@@ -294,7 +291,7 @@ static int measure_blame(json_t *report, mote_model *model, const request *q, co
 static int measure(json_t *report, mote_model *model, const cli_args *a, request *q, const lab_text *text, mote_err *err)
 {
     lab_store store = { &q->store, store_open, store_close, store_fill };
-    lab_progress progress = { on_progress, NULL };
+    lab_progress progress = { cli_progress_lab, NULL };
     lab_formats f = { .kv = q->specs, .n_kv = q->n_specs, .ctx = q->ctxs, .n_ctx = q->n_ctxs, .n_windows = q->n_windows,
                       .base = q->no_kl ? NULL : q->base, .prefill = a->prefill, .n_decode = DECODE_TOKENS,
                       .store = q->store.dir ? &store : NULL };

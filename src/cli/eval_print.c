@@ -82,7 +82,7 @@ static void add_cells(cli_table *t, const char *const *cells, size_t n)
 }
 #define ADD(t, ...) add_cells(t, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
 
-static void print_needle(const json_t *needle)
+void cli_print_needle(const json_t *needle)
 {
     static const char *const headings[] = { "kv", ">ctx", ">asked", ">recall %", ">choice %", ">greedy %", ">ln p", ">margin", ">+-", ">ln p to base", ">+-" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
@@ -188,7 +188,7 @@ void cli_print_eval(const json_t *report)
             print_store(rows);
     }
     if (json_object_get(report, "needle"))
-        print_needle(json_object_get(report, "needle"));
+        cli_print_needle(json_object_get(report, "needle"));
     if (json_object_get(report, "cuts"))
         print_cuts(json_object_get(report, "cuts"));
     if (json_object_get(report, "kv_error"))

@@ -6,6 +6,7 @@
 One line per check, `N passed, M failed` at the end, exit status 1 if any failed. WORDs pick the checks whose name holds one of them.
 --no-limits leaves out the checks that limit address space (sanitizers need a lot of it). Needs nothing but Python's library.
 """
+import itertools
 import json
 import math
 import os
@@ -120,7 +121,7 @@ def bench_lists_its_parts():
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "tune", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
@@ -221,6 +222,10 @@ USAGE = [
     (("eval", NANO, "--text", HELDOUT, "--windows", "all"), ["--windows"]),
     (("eval", NANO, "--text", HELDOUT, "--base", "fp5"), ["--base", "fp5"]),
     (("eval", NANO, "--text", HELDOUT, "--replay", "exact"), ["--replay", "--store"]),
+    (("tune", NANO), ["--text"]),
+    (("tune", NANO, "--text", HELDOUT, "--task", "speed"), ["--task", "generation, retrieval"]),
+    (("tune", NANO, "--text", HELDOUT, "--formats", "fp4,fp5"), ["--formats", "fp5"]),
+    (("tune", NANO, "--text", HELDOUT, "--budget", "none"), ["--budget", "none"]),
     (("eval", NANO, "--text", HELDOUT, "--no-loss"), ["--no-loss"]),
     (("eval", NANO, "--text", HELDOUT, "--seed", "3"), ["--seed", "--needle"]),
     (("eval", NANO, "--text", HELDOUT, "--blame-topk", "3"), ["--blame-topk", "--blame"]),
@@ -563,6 +568,47 @@ def eval_blame():
     kl = {r["cause"]: r for r in b["kl"]}
     expect(kl["control"]["over_control"] == 0 and kl["window"]["kl"] == 0 and kl["main"]["kl"] > kl["control"]["kl"], str(kl))
     expect(len(b["loss"]["verdict"]) >= 1 and "By KL" in b["kl_verdict"], str(b["loss"]["verdict"]))
+
+
+@check
+def tune_writes_a_profile():
+    out = os.path.join(TMP, "nano.profile")
+    argv = ("tune", NANO, "--text", HELDOUT, "--ctx", 160, "--formats", "fp4-128,fp4,fp8", "--budget", 260)
+    j = good_json(*argv, "--out", out, "--json")
+    expect([(i["layer"], i["part"]) for i in j["items"]] == [(l, p) for l in (2, 4, 6) for p in ("main", "index")], str(j["items"])[:300])
+    # groups of 128 do not divide the nano's indexer keys of 64
+    expect([len(i["options"]) for i in j["items"]] == [3, 2] * 3, str([len(i["options"]) for i in j["items"]]))
+    chosen = [o for i in j["items"] for o in i["options"] if o["chosen"]]
+    expect(len(chosen) == 6 and abs(sum(o["bytes_per_token"] for o in chosen) - j["bytes_per_token"]) < 1e-9 and j["bytes_per_token"] <= 260, str(chosen))
+    expect(abs(sum(o["cost"] for o in chosen) - j["predicted"]) < 1e-9 and j["measured"] > 0, str(j["judgement"]))
+    best = min(itertools.product(*[i["options"] for i in j["items"]]),
+               key=lambda c: (sum(o["bytes_per_token"] for o in c) > 260, sum(o["cost"] for o in c)))
+    expect(abs(sum(o["cost"] for o in best) - j["predicted"]) < 1e-9, "not the best under the budget")
+    expect([r["name"] for r in j["verified"]] == ["exact", "chosen", "default", "chosen, windows f32"] and len(j["heldout"]) == 4, str(j["verified"])[:300])
+    profile = json.load(open(out))
+    expect(profile == j["profile"] and profile["kv"] == j["kv"] and profile["measured"]["peak_bytes"] > 0, str(profile)[:500])
+    for command in (("run", NANO, "-p", "It was", "-n", 2, "--temp", 0), ("plan", NANO), ("eval", NANO, "--text", HELDOUT, "--ctx", 64, "--no-kl")):
+        a, b = good_json(*command, "--json", "--profile", out), good_json(*command, "--json", "--kv", j["kv"])
+        same = lambda x: (x.get("tokens"), x.get("kv_bytes_per_token"), x.get("global_bytes_per_token"), [r["loss"] for r in x.get("rows", [])])
+        expect(same(a) == same(b), f"--profile and --kv differ: {same(a)} {same(b)}")
+    r = mote("run", NANO, "-p", "a", "--profile", out, "--kv", "fp8")
+    one_line_error(r, 2, "--profile", "--kv")
+    one_line_error(mote("plan", NANO, "--profile", HELDOUT), 1, "heldout.txt", "not a profile")
+    profile["model"]["fingerprint"] = profile["model"]["fingerprint"][::-1]
+    other = os.path.join(TMP, "other.profile")
+    json.dump(profile, open(other, "w"))
+    for command in (("run", NANO, "-p", "a"), ("plan", NANO)):
+        one_line_error(mote(*command, "--profile", other), 1, "other.profile", "another model")
+    note = good("plan", os.path.join(NANO, "config.json"), "--profile", other)
+    expect("cannot be checked" in note.err and f"{j['bytes_per_token']:g}" in note.text, str(note))
+    one_line_error(mote(*argv[:-1], 100), 1, "--budget", "too few")
+
+
+@check
+def tune_for_retrieval():
+    j = good_json("tune", NANO, "--text", HELDOUT, "--ctx", 400, "--formats", "fp4,bf16", "--samples", 1, "--budget", 300, "--task", "retrieval", "--json")
+    expect(j["task"] == "retrieval" and 216 <= j["bytes_per_token"] <= 300, str(j)[:300])
+    expect("nat^2" in j["cost"] and "ln p" in j["judgement"] and len(j["needle"]["rows"]) == 3, j["judgement"])
 
 
 @check
