@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "lab/stats.h"
@@ -61,13 +60,6 @@ static void gather_cold(row *r, size_t n_ids)
     lab_sum_gap(&r->difference);
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 int lab_speed(mote_model *model, const mote_session_params *params, const int32_t *window, size_t n, size_t n_decode, double *prefill,
               double *decode, mote_err *err)
 {
@@ -76,16 +68,16 @@ int lab_speed(mote_model *model, const mote_session_params *params, const int32_
     size_t n_read = n - n_decode;
     int rc = mote_session_create(&session, model, params, err);
     mote_feed f = { session, window, n_read, MOTE_LOGITS_LAST };
-    double t0 = seconds_now();
+    double t0 = lab_seconds();
     if (!rc)
         rc = mote_step(model, &f, 1, NULL, NULL, err);
-    double t1 = seconds_now();
+    double t1 = lab_seconds();
     for (size_t i = 0; !rc && i < n_decode; i++) {
         f = (mote_feed){ session, window + n_read + i, 1, MOTE_LOGITS_LAST };
         rc = mote_step(model, &f, 1, NULL, NULL, err);
     }
     *prefill = (double)n_read / (t1 - t0);
-    *decode = n_decode ? (double)n_decode / (seconds_now() - t1) : (double)NAN;
+    *decode = n_decode ? (double)n_decode / (lab_seconds() - t1) : (double)NAN;
     mote_session_destroy(session);
     return rc;
 }

@@ -11,7 +11,28 @@ int lab_progress_at(const lab_progress *p, const char *what, double fraction)
     return p && p->step ? p->step(p->ctx, what, fraction) : 0;
 }
 
-static double now(void)
+int lab_progress_step(void *ctx, size_t done, size_t all)
+{
+    lab_shown *s = ctx;
+    if (s->model) {
+        mote_memory m;
+        mote_model_get_memory(s->model, &m);
+        s->scratch_peak = m.bytes[MOTE_MEM_SCRATCH] > s->scratch_peak ? m.bytes[MOTE_MEM_SCRATCH] : s->scratch_peak;
+    }
+    return lab_progress_at(s->progress, s->what, all ? (double)done / (double)all : 1);
+}
+
+const char *lab_exact_kv(mote_model *model)
+{
+    static const char all_parts[] = "main=f32,index=f32,window=f32";
+    mote_session_params params = { .kv = all_parts };
+    mote_session *s = NULL;
+    int rc = mote_session_create(&s, model, &params, NULL);
+    mote_session_destroy(s);
+    return rc ? "f32" : all_parts;         /* models whose one word means every part */
+}
+
+double lab_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -42,9 +63,9 @@ static size_t chunk_rows(size_t vocab)
 static int step(const window *w, run *r, size_t n, mote_logits_rows rows, mote_err *err)
 {
     mote_feed f = { r->session, w->ids + r->held, n, rows };
-    double t0 = now();
+    double t0 = lab_seconds();
     int rc = mote_step(w->model, &f, 1, NULL, NULL, err);
-    r->c->seconds += now() - t0;
+    r->c->seconds += lab_seconds() - t0;
     r->c->n_run += n;
     r->held += n;
     mote_memory session, model;

@@ -12,6 +12,12 @@
 /* Shown while long work runs; non-zero cancels. */
 typedef struct lab_progress { int (*step)(void *ctx, const char *what, double fraction); void *ctx; } lab_progress;
 int lab_progress_at(const lab_progress *p, const char *what, double fraction);      /* p may be NULL */
+/* For mote_step: shows, and notes the largest scratch memory seen between chunks (model NULL: does not look). ctx: lab_shown *. */
+typedef struct lab_shown { const lab_progress *progress; const char *what; const mote_model *model; size_t scratch_peak; } lab_shown;
+int lab_progress_step(void *ctx, size_t done, size_t all);
+double lab_seconds(void);                  /* monotonic */
+/* Formats that round nothing. */
+const char *lab_exact_kv(mote_model *model);
 
 typedef struct lab_case {
     /* asked */

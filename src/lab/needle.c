@@ -27,14 +27,6 @@ typedef struct asking {
 
 static const int32_t *answer_ids(const lab_needle *n) { return n->ids + n->n_question; }
 
-/* A reading of the context can be long: in pieces, so that it shows and can be cancelled. Bounded prefill wants it whole. */
-typedef struct shown { const lab_progress *progress; const char *what; } shown;
-static int on_step(void *ctx, size_t done, size_t all)
-{
-    const shown *s = ctx;
-    return lab_progress_at(s->progress, s->what, all ? (double)done / (double)all : 1);
-}
-
 static int ask_questions(asking *a, mote_session *context, mote_err *err)
 {
     int rc = MOTE_OK;
@@ -159,9 +151,9 @@ int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_pa
     if (!rc)
         rc = mote_session_create(&context, model, params, err);
     mote_feed f = { context, h->ids, h->n_ids, MOTE_LOGITS_NONE };
-    shown s = { progress, what };
+    lab_shown s = { progress, what, NULL, 0 };
     if (!rc)
-        rc = mote_step(model, &f, 1, on_step, &s, err);
+        rc = mote_step(model, &f, 1, lab_progress_step, &s, err);
     if (!rc)
         rc = ask_questions(&a, context, err);
     if (!rc)
