@@ -632,7 +632,7 @@ def ladder_climbs_and_says_why_it_stops():
     j = good_json("ladder", NANO, "--text", HELDOUT, "--no-needle", "--scored", 512, "--ctx", 1024, "--kv", "window=fp4-128", "--max-loss", "0.001", "--json")
     expect(j["stopped"]["reason"] == "quality" and "above the unrounded" in j["stopped"]["diagnosis"], str(j["stopped"]))
     kl = {r["cause"]: r for r in j["blame"]["kl"]}
-    expect(kl["window"]["kl"] == max(kl[c]["kl"] for c in kl if c != "full") and kl["window"]["beyond_noise"], str(kl))
+    expect(kl["window"]["beyond_noise"] and kl["window"]["kl"] > 3 * max(kl["main"]["kl"], kl["index"]["kl"]), str(kl))
     r = good(*base, "--ctx", "128,60K", "--no-base")
     expect("stopped at 61,440 tokens (text)" in r.text and r.err == "", str(r))
     n = good_json("ladder", NANO, "--text", HELDOUT, "--ctx", 512, "--scored", 64, "--no-base", "--json")["steps"][0]["needle"]
