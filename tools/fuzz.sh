@@ -16,7 +16,7 @@ kern=$(ls "$work"/src/kern/*.a 2>/dev/null || true)
 for name; do
     # shellcheck disable=SC2086
     clang -g -O1 -std=c17 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Iinclude -Isrc \
-        "fuzz/$name.c" -o "$work/fuzz-$name" "$work"/src/libmote.a $kern $libs -lpthread -lm
+        "fuzz/$name.c" -o "$work/fuzz-$name" "$work"/src/lab/liblab.a "$work"/src/libmote.a $kern $libs -lpthread -lm
     mkdir -p "$work/corpus-$name"
     echo "-- $name: corpus"
     "$work/fuzz-$name" -runs=0 "fuzz/corpus/$name" 2>&1 | tail -n 1

@@ -101,6 +101,8 @@ MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info
 MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
 /* The layer plan as JSON text (an array, one object per layer); free with mote_free. */
 MOTE_API int mote_model_plan_json(const mote_model *model, char **json, mote_err *err);
+/* SHA-256 that tells checkpoint folders apart, as 64 hexadecimal digits (docs/format-store.md says over what). */
+MOTE_API int mote_fingerprint(const char *path, char hex[65], mote_err *err);
 /* What a checkpoint folder holds, tensor by tensor, without loading it: JSON text; free with mote_free. */
 MOTE_API int mote_inspect_json(const char *path, char **json, mote_err *err);
 /* The machine as mote sees it: instruction sets, threads, memory, disk features. JSON text; free with mote_free. */
@@ -160,6 +162,9 @@ typedef struct mote_session_params {
                                   (the default); one word is both; "key.3=f32" sets one layer */
     mote_prefill prefill;      /* docs/architecture.md, "Prefill"                             */
     size_t max_context;        /* 0: the model's. Nothing is allocated for it.                */
+    /* To measure what the selection costs; not for ordinary use, and not with a store. */
+    size_t topk;               /* entries a query attends to; 0: the model's, SIZE_MAX: all   */
+    int all_candidates;        /* 1: reindexing layers score every entry, not only candidates */
 } mote_session_params;
 MOTE_API int mote_session_create(mote_session **session, mote_model *model, const mote_session_params *params,
                                  mote_err *err);
@@ -191,6 +196,10 @@ MOTE_API double mote_session_kv_bytes_per_token(const mote_session *session, dou
 /* "main_codes", "main_scales", "index_codes", "index_scales"; "key_codes", ..., "value_scales" in a Llama-style model. */
 MOTE_API const char *mote_session_kv_part_name(const mote_session *session, int part);
 MOTE_API size_t mote_session_window_bytes(const mote_session *session);
+/* How far the KV that `session` holds is from `base`'s (the same tokens, usually in f32): per layer and part (main, index, window) the
+ * relative error |a - b| / |b| of all values together, and of base's own values rounded to session's format. JSON text, an array of
+ * {layer, part, format, vectors, rounding, error}; free with mote_free. */
+MOTE_API int mote_kv_error_json(const mote_session *session, const mote_session *base, char **json, mote_err *err);
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 typedef enum mote_logits_rows { MOTE_LOGITS_NONE, MOTE_LOGITS_LAST, MOTE_LOGITS_ALL } mote_logits_rows;
@@ -288,6 +297,16 @@ typedef struct mote_eval_result {
     double prefill_tokens_per_s;
     size_t peak_bytes;                       /* the session's share plus scratch, at its largest         */
 } mote_eval_result;
+/* One row of logits against the token that came: natural logs. */
+typedef struct mote_score {
+    double loss;                             /* -ln p(token)                                             */
+    double kl;                               /* KL(base || this); NaN without base                       */
+    int32_t best;                            /* the likeliest token, the smallest id among equals        */
+    int same_top1;                           /* base's likeliest token is the same                       */
+} mote_score;
+/* Rows of logits of this model; targets[r] is the id that followed row r. base: the same rows of another session, or NULL. */
+MOTE_API void mote_score_rows(mote_model *model, const float *logits, const float *base, size_t n_rows, const int32_t *targets,
+                              mote_score *scores);
 /* Teacher-forced loss over one window of tokens with `params`' formats, prefill full. base_kv: NULL or formats to compare
  * with, run side by side chunk by chunk so that no logits are kept. */
 MOTE_API int mote_eval_window(mote_model *model, const int32_t *ids, size_t n_ids, const char *kv, const char *base_kv,

@@ -33,6 +33,7 @@ static const cli_usage usage = {
                                               "conversation from --history goes on exactly, without replay" },
         { O_HISTORY, "history", "FILE", "go on with the conversation in FILE if it exists, and write it there after each turn" },
         CLI_ROW_KV,
+        CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
         CLI_ROW_THREADS,

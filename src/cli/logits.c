@@ -30,6 +30,7 @@ static const cli_usage usage = {
         { O_REPLAY, "replay", "MODE", "how --cut rebuilds the windows: bounded (default): the last W prefix tokens through the\n"
                                       "encoder, as the model's authors do; exact: as many as make it identical" },
         CLI_ROW_KV,
+        CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
         CLI_ROW_THREADS,

@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "lab/profile.h"
 
 const char *const cli_prefill_names[] = { "bounded", "exact", "full", NULL };
 const char *const cli_math_names[] = { "fp32", "published", NULL };
@@ -80,6 +81,30 @@ static void bad_option(const cli_args *a, int missing_value)
     cli_usage_error(a, "unknown option '%s'", shown);
 }
 
+/* One profile a process: its text must outlive the arguments. A profile that cannot be used ends the command as any bad file does. */
+static void load_profile(cli_args *a)
+{
+    static lab_profile profile;
+    mote_err err = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    if (a->profile)
+        cli_usage_error(a, "--profile: more than one");
+    int rc = cli_read_file(a->value, &text, &n, &err);
+    if (!rc)
+        rc = lab_profile_parse(&profile, a->value, text, n, &err);
+    free(text);
+    if (rc)
+        exit(cli_report(&err));
+    a->profile = &profile;
+    a->profile_name = a->value;
+}
+
+int cli_check_profile(const cli_args *a, const char *path, mote_err *err)
+{
+    return a->profile ? lab_profile_check(a->profile, a->profile_name, path, err) : MOTE_OK;
+}
+
 int cli_next(cli_args *a)
 {
     struct option longs[CLI_MAX_OPTS + 1];
@@ -119,11 +144,19 @@ int cli_next(cli_args *a)
             if (!*a->value)
                 cli_usage_error(a, "%s: an empty format", a->name);
             a->kv = a->value;
+            a->has_kv = 1;
             return CLI_O_KV;      /* eval collects several */
+        case CLI_O_PROFILE:
+            load_profile(a);
+            break;
         default:
             return id;
         }
     }
+    if (a->profile && a->has_kv && strcmp(a->usage->command, "eval"))
+        cli_usage_error(a, "--kv and --profile both say the formats: give one of them");
+    if (a->profile)
+        a->kv = a->profile->kv;
     for (; optind < a->argc; optind++) {
         if (a->n_operands == CLI_MAX_OPERANDS)
             cli_usage_error(a, "unexpected argument '%s'", a->argv[optind]);
@@ -226,6 +259,25 @@ uint64_t *cli_sizes(const cli_args *a, size_t *n)
         p += len;
         if (!*p)
             return list;
+    }
+}
+
+size_t cli_percents(const cli_args *a, double *shares, size_t most)
+{
+    size_t n = 0;
+    for (const char *p = a->value;; p++) {
+        char *end;
+        double v = strtod(p, &end);
+        if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || isspace((unsigned char)*p))
+            cli_usage_error(a, "%s: '%.*s' is not a percentage from 0 to 100", a->name, (int)strcspn(p, ","), p);
+        if (n == most)
+            cli_usage_error(a, "%s: more than %zu", a->name, most);
+        if (n && v / 100 < shares[n - 1])
+            cli_usage_error(a, "%s: '%s' does not ascend", a->name, a->value);
+        shares[n++] = v / 100;
+        p = end;
+        if (!*p)
+            return n;
     }
 }
 

@@ -23,7 +23,7 @@ typedef struct cli_usage {
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
-enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
+enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE };
 #define CLI_ROW_HELP { 'h', "help", NULL, "print this help and exit" }
 #define CLI_ROW_JSON { CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" }
 #define CLI_ROW_THREADS                                                                                                  \
@@ -34,6 +34,8 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL };
                               "format; main.8=fp8 sets the source layer 8 alone.\n"                                     \
                               "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets layer 3\n" \
                               "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS }
+#define CLI_ROW_PROFILE                                                                                                  \
+    { CLI_O_PROFILE, "profile", "FILE", "formats of the cache from a profile that 'mote tune' wrote for this very model" }
 #define CLI_KV_FORMATS                                                                                                   \
     "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, fp4-128, fp8,\n"            \
     "bf16, f32; every part takes each of them"
@@ -54,8 +56,10 @@ typedef struct cli_args {
     int argc;
     char **argv;
     const char *value, *name;      /* of the option that cli_next returned; name as the user may say it: "--temp" */
-    int json, n_threads;
+    int json, n_threads, has_kv;
     const char *kv;                /* NULL: the default                                                           */
+    const struct lab_profile *profile;     /* where kv came from, or NULL; cli_check_profile compares the model   */
+    const char *profile_name;
     mote_math math;
     mote_prefill prefill;
     char *operands[CLI_MAX_OPERANDS];
@@ -77,12 +81,17 @@ double cli_real(const cli_args *a, double min, double max);
 uint64_t cli_size(const cli_args *a);
 /* "4K,64K,1M": malloc'd, at least one. */
 uint64_t *cli_sizes(const cli_args *a, size_t *n);
+/* "0,50,100": percents, ascending, as shares of 1, into room for `most`: how many. */
+size_t cli_percents(const cli_args *a, double *shares, size_t most);
 /* "1,2,3" (also separated by white space): malloc'd; may be empty. The range is the model's affair. */
 int32_t *cli_ids(const cli_args *a, size_t *n);
 /* One of `names` (NULL-terminated): its index. */
 int cli_choice(const cli_args *a, const char *const *names);
 /* Append a->value to a malloc'd, growing list of borrowed strings. */
 void cli_append(const char ***list, size_t *n, const char *value);
+
+/* 0 unless a profile was given that is not for the model at `path` (a checkpoint folder). */
+int cli_check_profile(const cli_args *a, const char *path, mote_err *err);
 
 extern const char *const cli_prefill_names[], *const cli_math_names[], *const cli_replay_names[];
 

@@ -150,6 +150,13 @@ int cli_progress_step(void *ctx, size_t done_tokens, size_t all_tokens)
     return cli_interrupted();
 }
 
+int cli_progress_lab(void *ctx, const char *what, double fraction)
+{
+    (void)ctx;
+    progress_line(what, fraction);
+    return cli_interrupted();
+}
+
 void cli_progress_clear(void)
 {
     progress.started_at = 0;

@@ -45,6 +45,7 @@ typedef struct cli_step_ctx {
     size_t scratch_peak;
 } cli_step_ctx;
 int cli_progress_step(void *ctx, size_t done_tokens, size_t all_tokens);       /* ctx: cli_step_ctx *           */
+int cli_progress_lab(void *ctx, const char *what, double fraction);            /* lab_progress.step             */
 void cli_progress_clear(void);
 
 double cli_seconds(void);                     /* monotonic */

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -22,6 +24,7 @@ static const cli_usage usage = {
         { O_CTX, "ctx", "LIST", "context lengths in tokens, e.g. 4K,64K,1M (K = 1024); default: a few up to the model's" },
         { O_RAM, "ram", "SIZE", "memory to fit into, in bytes, e.g. 64G (G = 2^30): what context fits" },
         CLI_ROW_KV,
+        CLI_ROW_PROFILE,
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
@@ -293,6 +296,12 @@ static void print_plan(const char *path, const json_t *plan)
     print_references(plan);
 }
 
+static int is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 int cli_plan(int argc, char **argv)
 {
     cli_args a;
@@ -313,8 +322,10 @@ int cli_plan(int argc, char **argv)
 
     mote_err err = { 0 };
     json_t *plan = NULL;
-    int status;
-    if (ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err))
+    int status, bare = access(path, F_OK) == 0 && !is_folder(path);
+    if (a.profile && bare)
+        cli_say("mote: note: %s is a configuration alone: whether the profile was made for its model cannot be checked", path);
+    if ((!bare && cli_check_profile(&a, path, &err)) || ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err))
         status = cli_report(&err);
     else if (a.json)
         status = cli_print_json(json_incref(plan), JSON_INDENT(2));

@@ -37,6 +37,7 @@ static const cli_usage usage = {
         { O_SNAPSHOT, "snapshot", NULL, "at the end save the session's state in the store: a prompt that goes on from this text (its\n"
                                         "ids) then continues exactly, without replay" },
         CLI_ROW_KV,
+        CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
         CLI_ROW_THREADS,

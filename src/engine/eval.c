@@ -37,11 +37,38 @@ static double divergence(const float *base, double base_lse, const float *x, dou
     return kl;
 }
 
+struct rows { const float *x, *y; size_t vocab; const int32_t *targets; mote_score *scores; };
+
+static void score_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    (void)thread;
+    const struct rows *s = ctx;
+    for (size_t r = begin; r < end; r++) {
+        const float *x = s->x + r * s->vocab, *y = s->y ? s->y + r * s->vocab : NULL;
+        int32_t best, base_best;
+        double lse = log_sum_exp(x, s->vocab, &best);
+        mote_score score = { .loss = lse - (double)x[s->targets[r]], .kl = (double)NAN, .best = best };
+        if (y) {
+            double base_lse = log_sum_exp(y, s->vocab, &base_best);
+            score.kl = divergence(y, base_lse, x, lse, s->vocab);
+            score.same_top1 = best == base_best;
+        }
+        s->scores[r] = score;
+    }
+}
+
+void mote_score_rows(mote_model *m, const float *logits, const float *base, size_t n_rows, const int32_t *targets, mote_score *scores)
+{
+    struct rows s = { logits, base, m->net.config.vocab_size, targets, scores };
+    mote__pool_for(m->net.pool, n_rows, 1, score_rows, &s);
+}
+
 int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char *kv, const char *base_kv,
                      int (*progress)(void *, size_t, size_t), void *progress_ctx, mote_eval_result *result, mote_err *err)
 {
     enum { CHUNK = 256 };
-    size_t vocab = m->net.config.vocab_size, agree = 0;
+    mote_score scores[CHUNK];
+    size_t agree = 0;
     memset(result, 0, sizeof *result);
     if (n_ids < 2)
         return mote__fail(err, MOTE_EINVAL, "a window of %zu tokens predicts nothing", n_ids);
@@ -61,14 +88,13 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
         if (base && (rc = mote_step(m, &b, 1, NULL, NULL, err)))
             break;
         const float *x = mote_session_logits(s, &rows, &first), *y = base ? mote_session_logits(base, NULL, NULL) : NULL;
-        for (size_t r = 0; r < rows && at + r + 1 < n_ids; r++) {
-            int32_t best, base_best;
-            double lse = log_sum_exp(x + r * vocab, vocab, &best);
-            loss += lse - (double)x[r * vocab + (size_t)ids[at + r + 1]];
+        rows = at + rows < n_ids ? rows : rows - 1;      /* the last row predicts nothing */
+        mote_score_rows(m, x, y, rows, ids + at + 1, scores);
+        for (size_t r = 0; r < rows; r++) {
+            loss += scores[r].loss;
             if (y) {
-                double base_lse = log_sum_exp(y + r * vocab, vocab, &base_best);
-                kl += divergence(y + r * vocab, base_lse, x + r * vocab, lse, vocab);
-                agree += best == base_best;
+                kl += scores[r].kl;
+                agree += scores[r].same_top1;
             }
         }
         mote_memory mem;

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "file/config.h"
+#include "file/fingerprint.h"
 #include "file/names.h"
 #include "file/safetensors.h"
 
@@ -301,6 +302,23 @@ out:
     json_decref(o);
     free(config);
     free(config_path);
+    mote__checkpoint_close(ckpt);
+    return rc;
+}
+
+int mote_fingerprint(const char *path, char hex[65], mote_err *err)
+{
+    mote__checkpoint *ckpt = NULL;
+    uint8_t digest[32];
+    char file[4200];
+    if (strlen(path) > 4096)
+        return mote__fail(err, MOTE_EINVAL, "the model path is too long");
+    snprintf(file, sizeof file, "%s/config.json", path);
+    int rc = mote__checkpoint_open(&ckpt, path, err);
+    if (!rc)
+        rc = mote__fingerprint(digest, ckpt, file, err);
+    for (size_t i = 0; !rc && i < sizeof digest; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     mote__checkpoint_close(ckpt);
     return rc;
 }

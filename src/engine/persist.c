@@ -19,6 +19,8 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
     mote_model *m = s->model;
     const mote__config *c = &m->net.config;
     char path[4200], geometry[32 * MOTE_MAX_SOURCES] = "";
+    if (s->seq.topk || s->seq.all_candidates)
+        return mote__fail(err, MOTE_EUNSUPPORTED, "a session with a selection of its own (topk, all_candidates) cannot share a store");
     snprintf(path, sizeof path, "%s/config.json", m->path);
     if (!m->has_fingerprint) {
         const mote__checkpoint *ckpt = m->net.weights.ckpt;

@@ -24,6 +24,8 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
     }
     s->model = model;
     s->max_context = limit;
+    s->seq.topk = params ? params->topk : 0;
+    s->seq.all_candidates = params && params->all_candidates;
     s->prefill = params ? params->prefill : MOTE_PREFILL_BOUNDED;
     s->live = 1;
     s->approximate_from = UINT64_MAX;
@@ -75,6 +77,8 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     }
     f->seq.ids = f->ids.data;
+    f->seq.topk = s->seq.topk;
+    f->seq.all_candidates = s->seq.all_candidates;
     *out = f;
     return 0;
 }

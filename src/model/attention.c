@@ -136,7 +136,7 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
     const mote__config *c = &net->config;
     const mote__layer_plan *plan = &net->plan[a->layer];
     mote__kv_ref *refs = mote__pass_thread(p, thread);
-    float *scratch = (float *)(void *)((uint8_t *)refs + ((c->window + c->index_topk) * sizeof *refs + 63) / 64 * 64);
+    float *scratch = (float *)(void *)((uint8_t *)refs + ((c->window + p->topk_room) * sizeof *refs + 63) / 64 * 64);
     size_t wide = c->n_heads * c->head_dim;
     for (size_t i = begin; i < end; i++) {
         size_t r = i / a->head_groups, group = i % a->head_groups;
@@ -149,7 +149,7 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
                                    .sink = a->L->sink + h0, .scale = (float)pow((double)c->head_dim, -0.5),
                                    .published = net->published, .out = p->o + r * wide + h0 * c->head_dim };
         if (plan->ratio) {
-            const int32_t *list = p->topk + row->slot * c->index_topk;
+            const int32_t *list = p->topk + row->slot * p->topk_room;
             n_main = p->n_topk[row->slot];
             for (size_t k = 0; k < n_main; k++)
                 refs[n_window + k] = mote__kv_main(&seq->kv, (size_t)plan->source, (size_t)list[k]);
@@ -170,12 +170,12 @@ static void trace_selection(mote__pass *p, size_t layer)
     if (!t || !t->i32 || p->n_rows != p->n_slots)
         return;
     for (size_t s = 0; s < p->n_slots; s++) {
-        for (size_t k = p->n_topk[s]; k < c->index_topk; k++)
-            p->topk[s * c->index_topk + k] = -1;
+        for (size_t k = p->n_topk[s]; k < p->topk_room; k++)
+            p->topk[s * p->topk_room + k] = -1;
         for (size_t k = p->n_candidates[s]; p->net->plan[layer].candidates == MOTE_CAND_MAKE && k < c->candidate_topk_blocks; k++)
             p->candidates[s * c->candidate_topk_blocks + k] = -1;
     }
-    t->i32(t->ctx, layer, "topk", p->topk, p->n_slots, c->index_topk);
+    t->i32(t->ctx, layer, "topk", p->topk, p->n_slots, p->topk_room);
     if (p->net->plan[layer].candidates == MOTE_CAND_MAKE)
         t->i32(t->ctx, layer, "candidate_blocks", p->candidates, p->n_slots, c->candidate_topk_blocks);
 }

@@ -40,7 +40,10 @@ typedef struct mote__seq {
     mote__kv_cache kv;
     mote__kv_state state;
     const int32_t *ids;                          /* all tokens, the new ones included; borrowed */
+    size_t topk;                                 /* entries a query selects; 0: index_topk */
+    int all_candidates;                          /* 1: every selection scores all entries */
 } mote__seq;
+static inline size_t mote__seq_topk(const mote__seq *seq, const mote__config *c) { return seq->topk ? seq->topk : c->index_topk; }
 
 /* Round to BF16 in published math; nothing otherwise. */
 void mote__act(const mote__net *net, float *x, size_t n);

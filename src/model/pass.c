@@ -31,7 +31,7 @@ static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
 /* Every per-row array: pointer, bytes per row. One list serves sizing and placing. */
 #define ROW_ARRAYS(X)                                                                                            \
     X(h, c->hc_mult * d * 4) X(mix, c->hc_mult * 4) X(angles[0], c->rope_dim * 4) X(angles[1], c->rope_dim * 4)  \
-    X(topk, c->index_topk * 4) X(n_topk, 4) X(candidates, c->candidate_topk_blocks * 4 + 4) X(n_candidates, 4)   \
+    X(topk, p->topk_room * 4) X(n_topk, 4) X(candidates, c->candidate_topk_blocks * 4 + 4) X(n_candidates, 4)   \
     X(rows, sizeof(mote__row)) X(slots, 4)                                                                       \
     X(pre, c->hc_mult * 4) X(post, c->hc_mult * 4) X(comb, c->hc_mult * c->hc_mult * 4) X(next, mixes * 4)       \
     X(x, d * 4) X(xq, widest * 4) X(y, d * 4) X(qr, c->q_lora_rank * 4) X(q, wide * 4) X(o, wide * 4)            \
@@ -52,6 +52,7 @@ static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
 size_t mote__pass_row_bytes(const mote__net *net)
 {
     const mote__config *c = &net->config;
+    const mote__pass usual = { .topk_room = c->index_topk }, *p = &usual;
     ROW_SIZES(c)
     size_t total = 0;
 #define X(field, bytes) total += (bytes);
@@ -62,7 +63,7 @@ size_t mote__pass_row_bytes(const mote__net *net)
 
 void mote__pass_init(mote__pass *p, mote__net *net)
 {
-    *p = (mote__pass){ .net = net };
+    *p = (mote__pass){ .net = net, .topk_room = net->config.index_topk };
     mote__buf_init(&p->maxima, net->meter, MOTE_MEM_SCRATCH);
     mote__buf_init(&p->topk_states, net->meter, MOTE_MEM_SCRATCH);
     mote__buf_init(&p->work, net->meter, MOTE_MEM_SCRATCH);
@@ -83,10 +84,16 @@ static size_t jobs_bytes(const mote__net *net)
     return n * sizeof(mote__linear_job);
 }
 
+static void free_threads(mote__pass *p)
+{
+    mote__free(p->net->meter, MOTE_MEM_SCRATCH, p->thread_memory, p->thread_bytes * (size_t)p->n_threads);
+    p->thread_memory = NULL;
+}
+
 void mote__pass_deinit(mote__pass *p)
 {
     mote__pass_shrink(p);
-    mote__free(p->net->meter, MOTE_MEM_SCRATCH, p->thread_memory, p->thread_bytes * (size_t)p->n_threads);
+    free_threads(p);
     mote__free(p->net->meter, MOTE_MEM_SCRATCH, p->jobs, jobs_bytes(p->net));
     mote__buf_deinit(&p->maxima);
     mote__buf_deinit(&p->topk_states);
@@ -101,7 +108,7 @@ static int reserve(mote__pass *p, size_t n)
     const mote__config *c = &net->config;
     if (!p->thread_memory) {
         p->n_threads = mote__pool_threads(net->pool);
-        size_t refs = (c->window + c->index_topk) * sizeof(mote__kv_ref);
+        size_t refs = (c->window + p->topk_room) * sizeof(mote__kv_ref);
         size_t attend = (refs + 63) / 64 * 64 + mote__attend_scratch(c->n_heads, c->head_dim) * sizeof(float);
         p->thread_bytes = (max2(max2(attend, mote__dense_thread_bytes(c)), mote__select_thread_bytes(c)) + 63) / 64 * 64;
         p->thread_memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH, p->thread_bytes * (size_t)p->n_threads);
@@ -145,11 +152,29 @@ void mote__pass_list_rows(mote__pass *p)
     }
 }
 
+/* Room for the longest list of selected entries: a power of two times index_topk, so that a growing context seldom changes it. */
+static void fit_topk(mote__pass *p, const mote__segment *segments, size_t n_segments)
+{
+    const mote__config *c = &p->net->config;
+    size_t room = c->index_topk;
+    for (size_t i = 0; i < n_segments; i++) {
+        size_t want = mote__seq_topk(segments[i].seq, c), there = (size_t)(segments[i].pos + segments[i].n);
+        while (room < want && room < there)
+            room *= 2;
+    }
+    if (room != p->topk_room) {
+        mote__pass_shrink(p);
+        free_threads(p);
+        p->topk_room = room;
+    }
+}
+
 int mote__pass_begin(mote__pass *p, mote__segment *segments, size_t n_segments)
 {
     size_t n = 0;
     for (size_t i = 0; i < n_segments; i++)
         n += segments[i].n;
+    fit_topk(p, segments, n_segments);
     if (reserve(p, n))
         return MOTE_ENOMEM;
     p->segments = segments;

@@ -31,7 +31,7 @@ typedef struct mote__pass {
     mote__row *rows; size_t n_rows;              /* live rows, in segment and position order */
     /* per slot */
     float *h, *mix, *angles[2];
-    int32_t *topk; uint32_t *n_topk;             /* [index_topk] selected entries of the last selection */
+    int32_t *topk; uint32_t *n_topk;             /* [topk_room] selected entries of the last selection */
     int32_t *candidates; uint32_t *n_candidates; /* [candidate_topk_blocks] */
     /* per live row */
     float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *iq, *iw, *router, *e, *ekv;
@@ -42,6 +42,7 @@ typedef struct mote__pass {
     float *pair_gate, *pair_up, *pair_out;       /* MoE: one row per (row, expert) pair and one per row for the shared expert */
     uint32_t *pair_row;
     void *memory; size_t memory_bytes;           /* all of the above */
+    size_t topk_room;                            /* index_topk, or more where a sequence of this pass selects more */
     /* per thread */
     void *thread_memory; size_t thread_bytes; int n_threads;
     mote__linear_job *jobs;

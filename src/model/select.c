@@ -162,7 +162,7 @@ static void finish_entries(const struct select *s, size_t row, mote__topk *best)
 {
     mote__pass *p = s->p;
     size_t slot = p->rows[row].slot;
-    p->n_topk[slot] = (uint32_t)mote__topk_finish(best, (uint32_t *)p->topk + slot * p->net->config.index_topk);
+    p->n_topk[slot] = (uint32_t)mote__topk_finish(best, (uint32_t *)p->topk + slot * p->topk_room);
 }
 
 static void finish_candidates(const struct select *s, size_t row, mote__topk *blocks, float *maxima, size_t n)
@@ -177,12 +177,18 @@ static void finish_candidates(const struct select *s, size_t row, mote__topk *bl
     p->n_candidates[slot] = (uint32_t)mote__topk_finish(blocks, (uint32_t *)p->candidates + slot * c->candidate_topk_blocks);
 }
 
-static void op_init(const struct select *s, uint8_t *op, mote__topk *best, mote__topk *blocks)
+/* Entries this row selects at most; what is visible bounds it, so it never passes the room. */
+static size_t row_topk(const struct select *s, const struct query *k)
 {
-    const mote__config *c = &s->p->net->config;
-    mote__topk_init(best, c->index_topk, op);
+    size_t want = mote__seq_topk(k->seq, &s->p->net->config);
+    return want < s->p->topk_room ? want : s->p->topk_room;
+}
+
+static void op_init(const struct select *s, size_t topk, uint8_t *op, mote__topk *best, mote__topk *blocks)
+{
+    mote__topk_init(best, topk, op);
     if (s->candidates == MOTE_CAND_MAKE)
-        mote__topk_init(blocks, c->candidate_topk_blocks, op + align64(mote__topk_bytes(c->index_topk)));
+        mote__topk_init(blocks, s->p->net->config.candidate_topk_blocks, op + align64(mote__topk_bytes(topk)));
 }
 
 static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -192,9 +198,9 @@ static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
         struct query k;
         mote__topk best, blocks;
         prepare(&k, s, row, thread);
-        op_init(s, s->ops + (size_t)thread * s->op_bytes, &best, &blocks);
+        op_init(s, row_topk(s, &k), s->ops + (size_t)thread * s->op_bytes, &best, &blocks);
         float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + (size_t)thread * s->max_blocks : NULL;
-        if (s->candidates == MOTE_CAND_USE)
+        if (s->candidates == MOTE_CAND_USE && !k.seq->all_candidates)
             scan_candidates(&k, &best);
         else
             scan(&k, 0, k.n, &best, maxima);
@@ -214,7 +220,7 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
         struct query k;
         prepare(&k, s, row, thread);
         mote__topk *best = (mote__topk *)(void *)(s->ops + i * s->op_bytes);
-        mote__topk_init(best, s->p->net->config.index_topk, (uint8_t *)best + align64(sizeof *best));
+        mote__topk_init(best, row_topk(s, &k), (uint8_t *)best + align64(sizeof *best));
         size_t strips = (k.n + STRIP - 1) / STRIP, first = strips * part / s->parts, last = strips * (part + 1) / s->parts;
         float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + row * s->max_blocks : NULL;
         size_t end_entry = last * STRIP < k.n ? last * STRIP : k.n;
@@ -225,11 +231,11 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
 
 static void merge_parts(struct select *s, size_t row)
 {
-    const mote__config *c = &s->p->net->config;
+    const struct query k = { .seq = s->p->segments[s->p->rows[row].segment].seq };
     uint8_t *own = s->ops + s->p->n_rows * s->parts * s->op_bytes;          /* one more state behind the parts' */
     mote__topk best, blocks;
-    op_init(s, own, &best, &blocks);
-    uint32_t *order = (uint32_t *)s->p->topk + s->p->rows[row].slot * c->index_topk;
+    op_init(s, row_topk(s, &k), own, &best, &blocks);
+    uint32_t *order = (uint32_t *)s->p->topk + s->p->rows[row].slot * s->p->topk_room;
     for (size_t part = 0; part < s->parts; part++) {
         mote__topk *t = (mote__topk *)(void *)(s->ops + (row * s->parts + part) * s->op_bytes);
         size_t n = mote__topk_finish(t, order);                              /* sorts t->score and t->index alike */
@@ -293,7 +299,7 @@ int mote__select(mote__pass *p, size_t layer)
     size_t n_max = (size_t)((longest + 1) / s.ratio), threads = (size_t)p->n_threads;
     s.parts = s.candidates != MOTE_CAND_USE && p->n_rows < threads && n_max >= 4 * STRIP ? threads : 1;
     size_t states = s.parts == 1 ? threads : p->n_rows * s.parts + 1, runs = s.parts == 1 ? threads : p->n_rows;
-    size_t two = align64(mote__topk_bytes(c->index_topk)) + align64(mote__topk_bytes(c->candidate_topk_blocks));
+    size_t two = align64(mote__topk_bytes(p->topk_room)) + align64(mote__topk_bytes(c->candidate_topk_blocks));
     s.op_bytes = align64(sizeof(mote__topk)) + two;
     s.max_blocks = s.candidates == MOTE_CAND_MAKE ? align64(n_max / c->candidate_block_size + 1) : 0;
     mote__buf *maxima = &p->maxima, *ops = &p->topk_states;

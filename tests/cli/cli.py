@@ -6,6 +6,7 @@
 One line per check, `N passed, M failed` at the end, exit status 1 if any failed. WORDs pick the checks whose name holds one of them.
 --no-limits leaves out the checks that limit address space (sanitizers need a lot of it). Needs nothing but Python's library.
 """
+import itertools
 import json
 import math
 import os
@@ -122,7 +123,7 @@ def bench_lists_its_parts():
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "tune", "ladder", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
@@ -224,6 +225,21 @@ USAGE = [
     (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,,fp8"), ["--kv"]),
     (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,fp5"), ["--kv", "fp5"]),
     (("eval", NANO, "--text", HELDOUT, "--windows", "all"), ["--windows"]),
+    (("eval", NANO, "--text", HELDOUT, "--base", "fp5"), ["--base", "fp5"]),
+    (("eval", NANO, "--text", HELDOUT, "--replay", "exact"), ["--replay", "--store"]),
+    (("tune", NANO), ["--text"]),
+    (("ladder", NANO), ["--text"]),
+    (("ladder", NANO, "--text", HELDOUT, "--ctx", "8"), ["--ctx", "64"]),
+    (("ladder", NANO, "--text", HELDOUT, "--kv", "fp5"), ["--kv", "fp5"]),
+    (("tune", NANO, "--text", HELDOUT, "--task", "speed"), ["--task", "generation, retrieval"]),
+    (("tune", NANO, "--text", HELDOUT, "--formats", "fp4,fp5"), ["--formats", "fp5"]),
+    (("tune", NANO, "--text", HELDOUT, "--budget", "none"), ["--budget", "none"]),
+    (("eval", NANO, "--text", HELDOUT, "--no-loss"), ["--no-loss"]),
+    (("eval", NANO, "--text", HELDOUT, "--seed", "3"), ["--seed", "--needle"]),
+    (("eval", NANO, "--text", HELDOUT, "--blame-topk", "3"), ["--blame-topk", "--blame"]),
+    (("eval", NANO, "--text", HELDOUT, "--needle", "--depths", "0,50,20"), ["--depths", "ascend"]),
+    (("eval", NANO, "--text", HELDOUT, "--needle", "--depths", "0,101"), ["--depths", "101"]),
+    (("eval", NANO, "--text", HELDOUT, "--ctx", "256", "--cut", "256"), ["--cut", "256"]),
     (("logits", NANO, "--out", "x"), ["--ids"]),
     (("logits", NANO, "--ids", "1,2"), ["--out"]),
     (("logits", NANO, "--ids", "1,2", "--out", "x", "--cut", "2"), ["--cut"]),
@@ -706,6 +722,142 @@ def store_behind_a_server():
     j, err = run_ids(ids, "--store", dirs[3] + with_word, "--replay", "exact", warns=True)      # nobody is there any more
     expect(j["reused_tokens"] == 512 and j["reused_remote_tokens"] == 0 and j["tokens"] == cold["tokens"], str(reuse(j)))
     expect(err.count("\n") == 1 and "tried again" in err and "hunter2" not in err, err)
+
+
+@check
+def eval_needles():
+    base = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--needle", "--depths", "0,50,100", "--ctx", "192,256", "--samples", 1, "--json")
+    j = good_json(*base, "--kv", "fp4", "--base", "main=f32,index=f32,window=f32")
+    n = j["needle"]
+    expect(j["rows"] == [] and n["depths"] == [0, 0.5, 1] and n["samples"] == 1 and n["seed"] == 1, str(j)[:500])
+    expect([(r["kv"][:8], r["ctx"], r["asked"]) for r in n["rows"]] == [(k, c, 3) for c in (192, 256) for k in ("main=f32", "fp4")], str(n["rows"])[:900])
+    expect(len(n["cells"]) == 12 and all(c["asked"] == 1 for c in n["cells"]), str(len(n["cells"])))
+    for r in n["rows"]:
+        expect(0 <= r["recall"] <= 1 and 0 <= r["choice"] <= 1 and r["logp"] < 0 and r["greedy"] >= r["recall"], str(r))
+    expect(n["rows"][0]["logp_minus_base"] == 0 and n["rows"][1]["logp_minus_base"] != 0, str(n["rows"])[:900])
+    expect(good_json(*base, "--kv", "fp4", "--base", "main=f32,index=f32,window=f32")["needle"] == n, "the same seed gives other figures")
+    expect(good_json(*base, "--kv", "fp4", "--seed", 2)["needle"]["rows"] != n["rows"], "the seed changes nothing")
+    expect("100 %" in good(*[a for a in base if a != "--json"]).text, "no table by depth")
+
+
+@check
+def eval_cuts_and_kv_error():
+    j = good_json("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 320, "--cut", "256,128", "--kv-error", "--json")
+    expect([c["cut"] for c in j["cuts"]] == [256, 128] and j["cuts"][0]["tokens"] == 63, str(j["cuts"])[:500])
+    ways = {w["way"]: w for w in j["cuts"][0]["ways"]}
+    expect(ways["hit, exact replay"]["minus_cold"] == 0 and not ways["hit, exact replay"]["beyond_noise"], str(ways))
+    expect(ways["hit, bounded replay"]["minus_cold"] != 0 and ways["hit, bounded replay"]["minus_cold_se"] > 0, str(ways))
+    rows = j["kv_error"][0]["rows"]
+    expect(len(rows) == 2 * 3 + 12 and all(0 < r["rounding"] < 0.17 and 0 < r["error"] < 1 for r in rows), str(rows)[:900])
+    expect([r["format"] for r in rows[:2]] == ["fp4", "mxfp4"], str(rows[:2]))
+    text = good("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 320, "--cut", 256, "--kv-error").text
+    expect("hit, exact replay" in text and "rounding %" in text, text)
+
+
+@check
+def eval_blame():
+    argv = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 256, "--blame", "--kv", "main=fp4-128,index=fp8,window=f32")
+    j = good_json(*argv, "--json")
+    b = j["blame"][0]
+    expect(b["cut"] == 128 and b["loss"]["observations"] == 127, str(b)[:500])
+    causes = {c["cause"]: c for c in b["loss"]["causes"]}
+    expect(list(causes) == ["main", "index", "window", "top-k", "candidates", "prefill", "replay"], str(list(causes)))
+    # f32 windows are exact already: that cause can do nothing
+    expect(causes["window"]["alone"] == 0 == causes["window"]["last"] and causes["window"]["judgement"] == "within the noise", str(causes["window"]))
+    expect(causes["main"]["full_is"] == "main=fp4-128" and causes["main"]["alone"] != 0 and causes["main"]["alone_se"] > 0, str(causes["main"]))
+    expect(abs(b["loss"]["full"] - b["loss"]["exact"] - b["loss"]["total"]) < 1e-9, str(b["loss"])[:300])
+    kl = {r["cause"]: r for r in b["kl"]}
+    expect(kl["control"]["over_control"] == 0 and kl["window"]["kl"] == 0 and kl["main"]["kl"] > kl["control"]["kl"], str(kl))
+    expect(len(b["loss"]["verdict"]) >= 1 and "By KL" in b["kl_verdict"], str(b["loss"]["verdict"]))
+
+
+@check
+def tune_writes_a_profile():
+    out = os.path.join(TMP, "nano.profile")
+    argv = ("tune", NANO, "--text", HELDOUT, "--ctx", 160, "--formats", "fp4-128,fp4,fp8", "--budget", 260)
+    j = good_json(*argv, "--out", out, "--json")
+    expect([(i["layer"], i["part"]) for i in j["items"]] == [(l, p) for l in (2, 4, 6) for p in ("main", "index")], str(j["items"])[:300])
+    # groups of 128 do not divide the nano's indexer keys of 64
+    expect([len(i["options"]) for i in j["items"]] == [3, 2] * 3, str([len(i["options"]) for i in j["items"]]))
+    chosen = [o for i in j["items"] for o in i["options"] if o["chosen"]]
+    expect(len(chosen) == 6 and abs(sum(o["bytes_per_token"] for o in chosen) - j["bytes_per_token"]) < 1e-9 and j["bytes_per_token"] <= 260, str(chosen))
+    expect(abs(sum(o["cost"] for o in chosen) - j["predicted"]) < 1e-9 and j["measured"] > 0, str(j["judgement"]))
+    best = min(itertools.product(*[i["options"] for i in j["items"]]),
+               key=lambda c: (sum(o["bytes_per_token"] for o in c) > 260, sum(o["cost"] for o in c)))
+    expect(abs(sum(o["cost"] for o in best) - j["predicted"]) < 1e-9, "not the best under the budget")
+    expect([r["name"] for r in j["verified"]] == ["exact", "chosen", "default", "chosen, windows f32"] and len(j["heldout"]) == 4, str(j["verified"])[:300])
+    profile = json.load(open(out))
+    expect(profile == j["profile"] and profile["kv"] == j["kv"] and profile["measured"]["peak_bytes"] > 0, str(profile)[:500])
+    for command in (("run", NANO, "-p", "It was", "-n", 2, "--temp", 0), ("plan", NANO), ("eval", NANO, "--text", HELDOUT, "--ctx", 64, "--no-kl")):
+        a, b = good_json(*command, "--json", "--profile", out), good_json(*command, "--json", "--kv", j["kv"])
+        same = lambda x: (x.get("tokens"), x.get("kv_bytes_per_token"), x.get("global_bytes_per_token"), [r["loss"] for r in x.get("rows", [])])
+        expect(same(a) == same(b), f"--profile and --kv differ: {same(a)} {same(b)}")
+    r = mote("run", NANO, "-p", "a", "--profile", out, "--kv", "fp8")
+    one_line_error(r, 2, "--profile", "--kv")
+    one_line_error(mote("plan", NANO, "--profile", HELDOUT), 1, "heldout.txt", "not a profile")
+    profile["model"]["fingerprint"] = profile["model"]["fingerprint"][::-1]
+    other = os.path.join(TMP, "other.profile")
+    json.dump(profile, open(other, "w"))
+    for command in (("run", NANO, "-p", "a"), ("plan", NANO)):
+        one_line_error(mote(*command, "--profile", other), 1, "other.profile", "another model")
+    note = good("plan", os.path.join(NANO, "config.json"), "--profile", other)
+    expect("cannot be checked" in note.err and f"{j['bytes_per_token']:g}" in note.text, str(note))
+    one_line_error(mote(*argv[:-1], 100), 1, "--budget", "too few")
+
+
+@check
+def tune_for_retrieval():
+    j = good_json("tune", NANO, "--text", HELDOUT, "--ctx", 400, "--formats", "fp4,bf16", "--samples", 1, "--budget", 300, "--task", "retrieval", "--json")
+    expect(j["task"] == "retrieval" and 216 <= j["bytes_per_token"] <= 300, str(j)[:300])
+    expect("nat^2" in j["cost"] and "ln p" in j["judgement"] and len(j["needle"]["rows"]) == 3, j["judgement"])
+
+
+@check
+def ladder_climbs_and_says_why_it_stops():
+    base = ("ladder", NANO, "--text", HELDOUT, "--no-needle", "--scored", 64)
+    j = good_json(*base, "--ctx", "128,256,60K", "--json")
+    expect([s["ctx"] for s in j["steps"]] == [128, 256, 61440] and [s["ok"] for s in j["steps"]] == [True, True, False], str(j)[:500])
+    expect(j["stopped"]["reason"] == "text" and "heldout.txt" in j["stopped"]["diagnosis"] and j["kv_bytes_per_token"] == 212, str(j["stopped"]))
+    for s in j["steps"][:2]:
+        expect(s["tokens"] == 63 and s["memory"]["weights"] > 3e7 and s["memory"]["kv_main_codes"] > 0 and s["prefill_tokens_per_s"] > 0, str(s))
+        n = s["need"]
+        expect(abs(sum(n[k] for k in ("weights", "kv", "windows", "baseline", "logits", "scratch")) - n["total"]) < 1 <= n["available"], str(n))
+        expect(n["kv"] == 256 * 212 and abs(s["loss_minus_base"]) < 0.2 and s["kl"] > 0, str(s))
+    j = good_json(*base, "--ctx", "128,32K", "--ram", "64M", "--json")
+    expect(j["stopped"]["reason"] == "memory" and j["stopped"]["ctx"] == 32768 and "64.0 MiB may be used" in j["stopped"]["diagnosis"], str(j["stopped"]))
+    expect("memory" not in j["steps"][1], "the step that does not fit was begun")
+    # windows in fp4 by 128 lose 0.03 nat here, three and a half standard errors
+    j = good_json("ladder", NANO, "--text", HELDOUT, "--no-needle", "--scored", 512, "--ctx", 1024, "--kv", "window=fp4-128", "--max-loss", "0.001", "--json")
+    expect(j["stopped"]["reason"] == "quality" and "above the unrounded" in j["stopped"]["diagnosis"], str(j["stopped"]))
+    kl = {r["cause"]: r for r in j["blame"]["kl"]}
+    expect(kl["window"]["beyond_noise"] and kl["window"]["kl"] > 3 * max(kl["main"]["kl"], kl["index"]["kl"]), str(kl))
+    r = good(*base, "--ctx", "128,60K", "--no-base")
+    expect("stopped at 61,440 tokens (text)" in r.text and r.err == "", str(r))
+    n = good_json("ladder", NANO, "--text", HELDOUT, "--ctx", 512, "--scored", 64, "--no-base", "--json")["steps"][0]["needle"]
+    expect(0 <= n["recall"] <= 1 and "base_recall" not in n, str(n)[:300])
+
+
+@check
+def eval_store_scores_what_is_behind_a_hit():
+    store = os.path.join(TMP, "eval-store")
+    base = ("eval", NANO, "--text", HELDOUT, "--no-kl", "--json")
+    cold = good_json(*base, "--ctx", "513,800")["rows"]
+    expect("reused_tokens" not in cold[0], "store fields without a store")
+    first, second = good_json(*base, "--ctx", "513,800", "--store", store, "--replay", "exact")["rows"]
+    expect((first["reused_tokens"], first["computed_tokens"], first["replayed_tokens"]) == (0, 513, 0), str(first))
+    expect(first["tokens"] == 512 and first["loss"] == cold[0]["loss"] == first["cold_loss"], str(first))
+    # 800 tokens begin with the same 513: two blocks are found, and with exact replay the rest is the cold run's
+    expect((second["reused_tokens"], second["computed_tokens"], second["tokens"]) == (512, 288, 287), str(second))
+    expect(second["replayed_tokens"] > 64 and second["exact"] and second["loss"] == second["cold_loss"], str(second))
+    expect(second["loss_minus_cold"] == 0 and second["loss"] != cold[1]["loss"], str(second))
+    # a bounded replay is an approximation of the same tokens; the last two are never looked up
+    again = good_json(*base, "--ctx", "514,513", "--store", store)["rows"]
+    expect([(r["reused_tokens"], r["replayed_tokens"], r["tokens"], r["exact"]) for r in again] == [(512, 64, 1, False), (256, 64, 256, False)], str(again))
+    expect(0 < abs(again[1]["loss_minus_cold"]) < 0.05 and again[1]["loss_minus_cold_se"] > 0, str(again))
+    table = good("eval", NANO, "--text", HELDOUT, "--no-kl", "--ctx", 513, "--store", store).text
+    expect("reused" in table and "cold loss" in table and "approximate" in table, table)
+    # what run stored, eval reads, and the other way round
+    expect(run_ids(text_ids(600), "--store", store)["reused_tokens"] == 512, "run does not share blocks with eval")
 
 
 @check
