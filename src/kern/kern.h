@@ -6,11 +6,19 @@
  *
  * Order of a sum over K ("lane order"), for all linears, dots and norms: 16 partial sums p = 0..15 of fp32 FMAs
  * that start at +0, then the tree  r[i] = p[i] + p[i+8] (i<8), r[i] = r[i] + r[i+4] (i<4), r[i]+r[i+2] (i<2), r[0]+r[1].
- * Which column goes to which partial sum follows from the element type (g = columns per 32-bit word: F32 1, BF16 2,
- * E4M3 4, E2M1 8): p = (k / g) % 16, columns of one partial sum in ascending order. So a vector of 16 words of packed weights
- * is one step of all 16 sums. Scales: an E4M3 weight is multiplied by its scale first (exact) and the product is the
- * FMA's operand; MXFP4 sums the 8 columns of a word from +0 with unscaled codes, t, then adds fma(t, scale, partial sum).
- * Columns beyond n_in count as zero weights and zero inputs up to a full step. */
+ * Which column goes to which partial sum follows from the element type, columns of one sum in ascending order:
+ *   F32    k % 16
+ *   BF16   k / 2 % 16
+ *   E4M3   k / 16 % 4 * 4 + k / 2 % 4: a weight is multiplied by its scale first (exact), the product is the FMA's operand
+ *   E2M1   k / 32 % 4 * 4 + k / 128 % 4: a group of 32 columns is one step of one sum, see below
+ * Columns beyond n_in count as zero weights and zero inputs up to a full step.
+ *
+ * Inputs of scaled weights (E4M3, E2M1) live between 2^-80 and 2^80. E4M3: smaller ones count as zero, larger ones and
+ * infinities as NaN; so a scale may be applied to either factor: the product is the same, and exact.
+ * E2M1: inputs are fixed point, per group of 32 columns: with 2^e <= max |x| < 2^(e+1), e >= -80, an input is the integer
+ * i = x 2^(21-e), rounded to nearest even: 22 bits and a sign. A step of a sum is then  p = fma((float)sum(2 w i), scale * 2^(e-22), p)
+ * with an exact integer sum below 2^31. A group with an input of 2^80 or more, or with a NaN, gives NaN.
+ */
 #ifndef MOTE_KERN_KERN_H
 #define MOTE_KERN_KERN_H
 
@@ -34,8 +42,9 @@ typedef struct mote__mat {
     size_t scale_row0;       /* FP8 only: row 0 of this view is row scale_row0 of the scaled matrix (block-diagonal views) */
 } mote__mat;
 
-/* Inputs are rearranged once per row so that vector loads meet the weights: arranged[(k/(16g))*16g + (k%g)*16 + (k/g)%16]
- * = x[k]; zero-padded to a multiple of 16g. */
+/* Inputs are rearranged once per row so that vector loads meet the weights: F32, BF16 and E4M3 as kern/lanes.h has it, zero-padded
+ * to whole steps; E2M1 as fixed point, see kern/fixed.h. */
+enum { MOTE_FX_RANGE = 80, MOTE_FX_BITS = 22 };
 size_t mote__arranged_size(mote__wkind kind, size_t n_in);                    /* floats */
 void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in);
 

@@ -5,13 +5,16 @@
 #include <math.h>
 
 #include "kern/exp.h"
+#include "kern/fixed.h"
 #include "kern/kern.h"
+#include "kern/lanes.h"
 #include "kern/variants.h"
 #include "kern/x86/vec_common.h"
 #include "num/formats.h"
 
 #include "kern/x86/attend_body.h"
 #include "kern/x86/index_body.h"
+#include "kern/x86/mx_body.h"
 #include "kern/x86/linear_body.h"
 #include "kern/x86/simple_body.h"
 

@@ -9,6 +9,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+
 INLINE uint32_t load_u32(const void *p)
 {
     uint32_t u;
