@@ -13,7 +13,7 @@
 
 static int open_model(mote__bench *b, mote_model **m, int n_threads)
 {
-    mote_model_params p = { .n_threads = n_threads };
+    mote_model_params p = { .n_threads = n_threads, .weights = b->params->weights };
     return mote_model_open(m, b->params->model, &p, b->err);
 }
 

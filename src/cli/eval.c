@@ -31,6 +31,7 @@ static const cli_usage usage = {
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         { CLI_O_PREFILL, "prefill", "MODE", "for the two speeds only: bounded (default), exact, full; see 'mote run --help'" },
         CLI_ROW_MATH,
+        CLI_ROW_WEIGHTS,
         CLI_ROW_THREADS,
         CLI_ROW_JSON,
         CLI_ROW_END,

@@ -71,18 +71,21 @@ static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
+/* Tiles that follow each other in one job and one chunk of rows go to the kernel as one: it prefetches what it streams. */
 static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 {
     const step *s = arg;
     float *scratch = s->ctx->scratch + (size_t)thread * MOTE_LINEAR_SCRATCH;
-    for (size_t at = begin; at < end; at++) {
+    for (size_t at = begin; at < end;) {
         const plan *p = find(s, at, offsetof(plan, first_tile));
         const mote__linear_job *job = p->job;
-        size_t tile = at - p->first_tile, o0 = tile % p->n_o_tiles * p->outputs, r0 = tile / p->n_o_tiles * ROW_CHUNK;
-        size_t o1 = job->w->n_out - o0 < p->outputs ? job->w->n_out : o0 + p->outputs;
+        size_t tile = at - p->first_tile, first = tile % p->n_o_tiles, r0 = tile / p->n_o_tiles * ROW_CHUNK;
+        size_t n = end - at < p->n_o_tiles - first ? end - at : p->n_o_tiles - first, o0 = first * p->outputs;
+        size_t o1 = (first + n) * p->outputs < job->w->n_out ? (first + n) * p->outputs : job->w->n_out;
         size_t n_rows = job->n_rows - r0 < ROW_CHUNK ? job->n_rows - r0 : ROW_CHUNK;
         s->ctx->kern->linear(job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
                              job->y + r0 * job->ldy, job->ldy, scratch);
+        at += n;
     }
 }
 

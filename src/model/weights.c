@@ -295,6 +295,7 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
     w->head = plain(&ld, "head", ".weight", c->vocab_size, c->hidden_size);
     w->norm = vector(&ld, "norm.weight", c->hidden_size, 0);
     w->n_layers = c->n_layers;
+    w->n_experts = c->n_routed_experts;
     w->layers = own(&ld, c->n_layers * sizeof *w->layers);
     for (size_t l = 0; l < c->n_layers && !ld.rc; l++) {
         char prefix[32];
@@ -313,7 +314,8 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
 
 void mote__weights_close(mote__weights *w)
 {
-    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, w->used_bytes);
+    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, w->used_bytes - w->copied_bytes);
+    mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, w->copy, w->copy_bytes);
     for (size_t i = 0; i < w->n_owned; i++)
         mote__free(w->meter, MOTE_MEM_WEIGHTS, w->owned[i].ptr, w->owned[i].bytes);
     free(w->owned);

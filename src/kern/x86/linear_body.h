@@ -71,14 +71,18 @@ INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf ac
                      size_t row_bytes, const float *x, size_t ldxp, size_t n)
 {
     const int g = kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
-    UNROLL for (int h = 0; h < HALVES; h++)
+    UNROLL for (int h = 0; h < HALVES; h++) {
+        vf xv[4];
+        UNROLL for (int i = 0; n_r == 1 && i < g; i++)
+            xv[i] = vf_keep(vf_load(x + i * 16 + h * VN));
         UNROLL for (int o = 0; o < n_o; o++) {
             vf c[4];
             decode_words(kind, c, step_words(w + (size_t)o * row_bytes, h, n));
             UNROLL for (int i = 0; i < g; i++)
                 UNROLL for (int r = 0; r < n_r; r++)
-                    acc[o][r][h] = vf_fma(c[i], vf_load(x + (size_t)r * ldxp + i * 16 + h * VN), acc[o][r][h]);
+                    acc[o][r][h] = vf_fma(c[i], n_r == 1 ? xv[i] : vf_load(x + (size_t)r * ldxp + i * 16 + h * VN), acc[o][r][h]);
         }
+    }
 }
 
 /* outputs o .. o+n_o-1 of n_r rows (FP8: that were multiplied by the scales) */

@@ -53,6 +53,46 @@ INLINE vf mx_step(const vi limb[3], vf w_scale, const uint8_t *x, int h, vf sum)
 
 /* ---- few rows ----------------------------------------------------------------------------------------------- */
 
+/* A chunk of n_bytes (a constant 256, or what the row still has) of n_o outputs and n_r rows. */
+INLINE void mx_few_chunk(const int n_o, const int n_r, vf sum[2][2][HALVES], const uint8_t *w, size_t row_bytes, size_t n_bytes,
+                         const uint8_t *scale, size_t scale_stride, const uint8_t *x, size_t ldx)
+{
+    UNROLL for (int h = 0; h < HALVES; h++) {
+        vi words[2][4], limb[2][2][3];
+        UNROLL for (int a = 0; a < n_o; a++)
+            mx_words(words[a], w + (size_t)a * row_bytes, n_bytes, h);
+        UNROLL for (int part = 0; part < 4; part += VACC_WORDS) {
+            vacc acc[2][2][3];
+            UNROLL for (int a = 0; a < n_o; a++)
+                UNROLL for (int r = 0; r < n_r; r++)
+                    UNROLL for (int l = 0; l < 3; l++)
+                        acc[a][r][l] = vacc_zero();
+            UNROLL for (int i = 2 * part; i < 2 * (part + VACC_WORDS); i++) {
+                vi c[2];
+                UNROLL for (int a = 0; a < n_o; a++)
+                    c[a] = mx_codes_of(i % 2 ? vi_srl(words[a][i / 2], 4) : words[a][i / 2]);
+                UNROLL for (int r = 0; r < n_r; r++)
+                    UNROLL for (int l = 0; l < 3; l++) {
+                        vi xv = vi_keep(vi_load(x + (size_t)r * ldx + (i * 3 + l) * 64 + h * VN * 4));
+                        UNROLL for (int a = 0; a < n_o; a++)
+                            acc[a][r][l] = vacc_add(acc[a][r][l], c[a], xv);
+                    }
+            }
+            UNROLL for (int a = 0; a < n_o; a++)
+                UNROLL for (int r = 0; r < n_r; r++)
+                    UNROLL for (int l = 0; l < 3; l++) {
+                        vi s = vacc_finish(acc[a][r][l]);
+                        limb[a][r][l] = part ? vi_add(limb[a][r][l], s) : s;
+                    }
+        }
+        UNROLL for (int a = 0; a < n_o; a++) {
+            vf s = mx_chunk_scale(scale + (size_t)a * scale_stride, n_bytes / 16, h);
+            UNROLL for (int r = 0; r < n_r; r++)
+                sum[a][r][h] = mx_step(limb[a][r], s, x + (size_t)r * ldx, h, sum[a][r][h]);
+        }
+    }
+}
+
 INLINE void mx_few(const int n_o, const int n_r, const mote__mat *m, size_t o, const uint8_t *xp, size_t ldxp_bytes, float *y,
                    size_t ldy)
 {
@@ -63,49 +103,14 @@ INLINE void mx_few(const int n_o, const int n_r, const mote__mat *m, size_t o, c
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
                 sum[a][r][h] = vf_zero();
-    for (size_t left = row_bytes; left; w += 256, scale += 16, xp += MOTE_FX_BYTES) {
-        UNROLL for (int h = 0; h < HALVES; h++) {
-            vi words[2][4], limb[2][2][3];
-            UNROLL for (int a = 0; a < n_o; a++) {
-                mx_words(words[a], w + (size_t)a * row_bytes, left, h);
-                if (h == 0)
-                    UNROLL for (int i = 0; i < 4; i++)
-                        prefetch(w + (size_t)(a + n_o) * row_bytes + i * 64);
-                UNROLL for (int r = 0; r < n_r; r++)
-                    UNROLL for (int l = 0; l < 3; l++)
-                        limb[a][r][l] = vi_zero();
-            }
-            UNROLL for (int part = 0; part < 4; part += VACC_WORDS) {
-                vacc acc[2][2][3];
-                UNROLL for (int a = 0; a < n_o; a++)
-                    UNROLL for (int r = 0; r < n_r; r++)
-                        UNROLL for (int l = 0; l < 3; l++)
-                            acc[a][r][l] = vacc_zero();
-                UNROLL for (int j = part; j < part + VACC_WORDS; j++)
-                    UNROLL for (int odd = 0; odd < 2; odd++) {
-                        vi c[2];
-                        UNROLL for (int a = 0; a < n_o; a++)
-                            c[a] = mx_codes_of(odd ? vi_srl(words[a][j], 4) : words[a][j]);
-                        UNROLL for (int r = 0; r < n_r; r++)
-                            UNROLL for (int l = 0; l < 3; l++) {
-                                vi x = vi_load(xp + (size_t)r * ldxp_bytes + ((j * 2 + odd) * 3 + l) * 64 + h * VN * 4);
-                                UNROLL for (int a = 0; a < n_o; a++)
-                                    acc[a][r][l] = vacc_add(acc[a][r][l], c[a], x);
-                            }
-                    }
-                UNROLL for (int a = 0; a < n_o; a++)
-                    UNROLL for (int r = 0; r < n_r; r++)
-                        UNROLL for (int l = 0; l < 3; l++)
-                            limb[a][r][l] = vi_add(limb[a][r][l], vacc_finish(acc[a][r][l]));
-            }
-            UNROLL for (int a = 0; a < n_o; a++) {
-                vf s = mx_chunk_scale(scale + (size_t)a * m->scale_stride, left / 16, h);
-                UNROLL for (int r = 0; r < n_r; r++)
-                    sum[a][r][h] = mx_step(limb[a][r], s, xp + (size_t)r * ldxp_bytes, h, sum[a][r][h]);
-            }
-        }
-        left -= left < 256 ? left : 256;
+    size_t left = row_bytes;
+    for (; left >= 256; left -= 256, w += 256, scale += 16, xp += MOTE_FX_BYTES) {
+        UNROLL for (int i = 0; i < 4 * n_o; i++)
+            prefetch(w + (size_t)(i / 4 + n_o) * row_bytes + i % 4 * 64);
+        mx_few_chunk(n_o, n_r, sum, w, row_bytes, 256, scale, m->scale_stride, xp, ldxp_bytes);
     }
+    if (left)
+        mx_few_chunk(n_o, n_r, sum, w, row_bytes, left, scale, m->scale_stride, xp, ldxp_bytes);
     UNROLL for (int a = 0; a < n_o; a++)
         UNROLL for (int r = 0; r < n_r; r++) {
             float p[16];
