@@ -9,7 +9,7 @@
 
 #include "kern/lanes.h"
 
-enum { FEW_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
+enum { STREAM_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
 
 /* A job with its inputs arranged and its place in the lists of rows and tiles. */
 typedef struct plan {
@@ -116,7 +116,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
         size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
         ldxp += ldxp / 16 % 2 ? 0 : 16;
         *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
-        p->outputs = job->n_rows < FEW_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
+        p->outputs = job->n_rows < STREAM_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
         p->n_o_tiles = (job->w->n_out + p->outputs - 1) / p->outputs;
         tiles += p->n_o_tiles * ((job->n_rows + ROW_CHUNK - 1) / ROW_CHUNK);
         work += (double)job->w->n_out * (double)job->w->n_in * (double)job->n_rows;

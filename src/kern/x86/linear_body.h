@@ -1,6 +1,6 @@
 /* Linears on vectors, included once per instruction set. MXFP4: mx_body.h.
  *
- * Few rows (1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
+ * Few rows (1-8, AVX2: 1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
  * of the inputs. More rows: 16 outputs at a time, K in blocks of 256 floats. A block is decoded once as fp32 in lane
  * layout (16 KiB, so it stays in L1) and serves up to MANY_ROWS rows, whose partial sums wait in the scratch; register tiles
  * of TILE_O outputs times TILE_R rows walk it. (Decoding whole rows of weights first was slower: the decoded rows left
@@ -67,104 +67,122 @@ static int odd_scales(const mote__mat *m, size_t o0, size_t o1)
 /* ---- few rows ----------------------------------------------------------------------------------------------- */
 
 /* one step of `n` words (16, or fewer in the last); acc: [output][row][half] */
-INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf acc[4][4][HALVES], const uint8_t *w,
+INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf acc[4][FEW_ROWS][HALVES], const uint8_t *w,
                      size_t row_bytes, const float *x, size_t ldxp, size_t n)
 {
     const int g = kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
     UNROLL for (int h = 0; h < HALVES; h++) {
-        vf xv[4];
-        UNROLL for (int i = 0; n_r == 1 && i < g; i++)
-            xv[i] = vf_keep(vf_load(x + i * 16 + h * VN));
-        UNROLL for (int o = 0; o < n_o; o++) {
-            vf c[4];
-            decode_words(kind, c, step_words(w + (size_t)o * row_bytes, h, n));
-            UNROLL for (int i = 0; i < g; i++)
-                UNROLL for (int r = 0; r < n_r; r++)
-                    acc[o][r][h] = vf_fma(c[i], n_r == 1 ? xv[i] : vf_load(x + (size_t)r * ldxp + i * 16 + h * VN), acc[o][r][h]);
-        }
+        vf c[4][4];
+        UNROLL for (int o = 0; o < n_o; o++)
+            decode_words(kind, c[o], step_words(w + (size_t)o * row_bytes, h, n));
+        UNROLL for (int i = 0; i < g; i++)
+            UNROLL for (int r = 0; r < n_r; r++) {
+                vf xv = vf_keep(vf_load(x + (size_t)r * ldxp + i * 16 + h * VN));
+                UNROLL for (int o = 0; o < n_o; o++)
+                    acc[o][r][h] = vf_fma(c[o][i], xv, acc[o][r][h]);
+            }
     }
 }
 
-/* outputs o .. o+n_o-1 of n_r rows (FP8: that were multiplied by the scales) */
-INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, const float *x,
-                size_t ldxp, float *y, size_t ldy)
+/* A part of K: columns [k, k + n), the first one or the last one; sums of [output][row] wait in between. */
+typedef struct few_part { size_t k, n; int first, last; float *sums; } few_part;
+
+/* outputs o .. o+n_o-1 of n_r rows; x: the part's columns (FP8: multiplied by the scales) */
+INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, few_part part, const float *x,
+                size_t ldx, float *y, size_t ldy)
 {
     const size_t g = mote__columns_per_word(kind), row_bytes = m->n_in / g * 4;
-    const uint8_t *w = m->data + o * row_bytes;
-    vf acc[4][4][HALVES];
+    const uint8_t *w = m->data + o * row_bytes + part.k / g * 4;
+    vf acc[4][FEW_ROWS][HALVES];
     UNROLL for (int i = 0; i < n_o; i++)
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
-                acc[i][r][h] = vf_zero();
-    size_t left = m->n_in / g;
+                acc[i][r][h] = part.first ? vf_zero() : vf_load(part.sums + (i * n_r + r) * 16 + h * VN);
+    const uint8_t *block = w;
+    size_t left = part.n / g, asked = 0;
     for (; left >= 16; left -= 16, w += 64, x += 16 * g) {
         UNROLL for (int i = 0; i < n_o; i++)
-            prefetch(w + (size_t)(i + n_o) * row_bytes);     /* the outputs that come next */
-        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldxp, 16);
+            prefetch(block, asked + (size_t)i * 64);
+        asked += 64 * (size_t)n_o;
+        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, 16);
     }
     if (left)
-        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldxp, left);
+        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, left);
     UNROLL for (int i = 0; i < n_o; i++)
         UNROLL for (int r = 0; r < n_r; r++) {
-            float p[16];
+            float last[16], *p = part.last ? last : part.sums + (i * n_r + r) * 16;
             UNROLL for (int h = 0; h < HALVES; h++)
                 vf_store(p + h * VN, acc[i][r][h]);
-            y[(size_t)r * ldy + o + (size_t)i] = lane_sum(p);
+            if (part.last)
+                y[(size_t)r * ldy + o + (size_t)i] = lane_sum(p);
         }
 }
 
 #define FEW(kind, n_o, n_r)                                                                                    \
-    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, const float *x, size_t ldxp, float *y, size_t ldy) \
+    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy) \
     {                                                                                                          \
-        few(kind, n_o, n_r, m, o, x, ldxp, y, ldy);                                                            \
+        few(kind, n_o, n_r, m, o, part, x, ldx, y, ldy);                                                       \
     }
-#define FEW_KIND(kind) FEW(kind, 4, 1) FEW(kind, 2, 1) FEW(kind, 1, 1) FEW(kind, 2, 2) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4)
+typedef void few_fn(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy);
+typedef struct few_row { few_fn *one, *several; size_t n_several; } few_row;     /* one output, several outputs */
+#define FEW_BOTH(kind, n_o, n_r) { few_##kind##_1_##n_r, few_##kind##_##n_o##_##n_r, n_o }
+#if defined(__AVX512F__)
+#define FEW_KIND(kind)                                                                                                         \
+    FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 1, 5) FEW(kind, 1, 6) FEW(kind, 1, 7) FEW(kind, 1, 8) \
+    FEW(kind, 4, 1) FEW(kind, 4, 2) FEW(kind, 2, 3) FEW(kind, 2, 4) FEW(kind, 2, 5) FEW(kind, 2, 6) FEW(kind, 2, 7) FEW(kind, 2, 8)
+#define FEW_ROWS_OF(kind)                                                                                                      \
+    { FEW_BOTH(kind, 4, 1), FEW_BOTH(kind, 4, 2), FEW_BOTH(kind, 2, 3), FEW_BOTH(kind, 2, 4),                                  \
+      FEW_BOTH(kind, 2, 5), FEW_BOTH(kind, 2, 6), FEW_BOTH(kind, 2, 7), FEW_BOTH(kind, 2, 8) }
+#else
+#define FEW_KIND(kind) FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 2, 1)
+#define FEW_ROWS_OF(kind) { FEW_BOTH(kind, 2, 1), FEW_BOTH(kind, 1, 2), FEW_BOTH(kind, 1, 3), FEW_BOTH(kind, 1, 4) }
+#endif
 FEW_KIND(MOTE_W_F32)
 FEW_KIND(MOTE_W_BF16)
 FEW_KIND(MOTE_W_FP8)
-
-typedef void few_fn(const mote__mat *m, size_t o, const float *x, size_t ldxp, float *y, size_t ldy);
-typedef struct few_row { few_fn *one, *several; size_t n_several; } few_row;     /* one output, several outputs */
-#define FEW_ROWS_OF(kind)                                                                                      \
-    { { few_##kind##_1_1, FEW_O1 == 4 ? few_##kind##_4_1 : few_##kind##_2_1, FEW_O1 },                         \
-      { few_##kind##_1_2, FEW_O2 == 2 ? few_##kind##_2_2 : few_##kind##_1_2, FEW_O2 },                         \
-      { few_##kind##_1_3, few_##kind##_1_3, 1 }, { few_##kind##_1_4, few_##kind##_1_4, 1 } }
-static const few_row few_rows[MOTE_W_KINDS][4] = {
+static const few_row few_rows[MOTE_W_KINDS][FEW_ROWS] = {
     [MOTE_W_F32] = FEW_ROWS_OF(MOTE_W_F32), [MOTE_W_BF16] = FEW_ROWS_OF(MOTE_W_BF16), [MOTE_W_FP8] = FEW_ROWS_OF(MOTE_W_FP8),
 };
 
-/* dst: one row times the scales of output o */
-static void scale_inputs(float *dst, const mote__mat *m, size_t o, const float *xp)
+/* dst: columns [k, k + n) of one row times the scales of output o */
+static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, size_t n, const float *xp)
 {
-    const uint8_t *scale = m->scale + (m->scale_row0 + o) / 32 * m->scale_stride;
-    for (size_t k = 0; k < m->n_in; k += 64, scale += 2)
+    const uint8_t *scale = m->scale + (m->scale_row0 + o) / 32 * m->scale_stride + k / 32;
+    for (size_t end = k + n; k < end; k += 64, dst += 64, scale += 2)
         UNROLL for (int h = 0; h < HALVES; h++) {
             vf s = fp8_scale(scale, m->n_in - k > 32, h);
-            UNROLL for (size_t at = k; at < k + 64; at += 16)
-                vf_store(dst + at + h * VN, vf_mul(vf_load(xp + at + h * VN), s));
+            UNROLL for (size_t i = 0; i < 64; i += 16)
+                vf_store(dst + i + h * VN, vf_mul(vf_load(xp + k + i + h * VN), s));
         }
 }
 
-/* n_rows <= 4. FP8: arranged rows fit into the scratch */
+/* n_rows <= FEW_ROWS. 32 outputs at a time, FP8: up to the end of a row of scales. More than FEW_WHOLE rows are cut into parts of K
+ * that stay in L1 while the outputs pass by. */
+enum { FEW_OUTPUTS = 32, FEW_WHOLE = 3, FEW_COLUMNS = 512, FEW_SUMS = FEW_OUTPUTS * FEW_ROWS * 16 };
 static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
                        size_t ldy, float *scratch)
 {
     const few_row *f = &few_rows[m->kind][n_rows - 1];
-    const float *x = xp;
-    for (size_t o = o0; o < o1;) {
-        size_t end = o1, ldx = ldxp;
-        if (m->kind == MOTE_W_FP8) {                         /* up to the end of the row of scales */
-            size_t rest = 32 - (m->scale_row0 + o) % 32;
-            end = o1 - o < rest ? o1 : o + rest;
-            ldx = mote__arranged_size(m->kind, m->n_in) + 16;
-            for (size_t r = 0; r < n_rows; r++)
-                scale_inputs(scratch + r * ldx, m, o, xp + r * ldxp);
-            x = scratch;
-        }
-        for (; end - o >= f->n_several; o += f->n_several)
-            f->several(m, o, x, ldx, y, ldy);
-        for (; o < end; o++)
-            f->one(m, o, x, ldx, y, ldy);
+    const size_t columns = n_rows > FEW_WHOLE && m->n_in > FEW_COLUMNS ? FEW_COLUMNS : m->n_in;
+    for (size_t from = o0, end; from < o1; from = end) {
+        size_t most = m->kind == MOTE_W_FP8 ? FEW_OUTPUTS - (m->scale_row0 + from) % 32 : FEW_OUTPUTS;
+        end = o1 - from < most ? o1 : from + most;
+        size_t k = 0;
+        do {                                                 /* once, too, where there are no columns: their sum is 0 */
+            few_part part = { k, m->n_in - k < columns ? m->n_in - k : columns, k == 0, m->n_in - k <= columns, scratch };
+            const float *x = xp + k;
+            size_t ldx = ldxp;
+            if (m->kind == MOTE_W_FP8) {
+                ldx = (columns + 63) / 64 * 64 + 16;
+                for (size_t r = 0; r < n_rows; r++)
+                    scale_inputs(scratch + FEW_SUMS + r * ldx, m, from, k, part.n, xp + r * ldxp);
+                x = scratch + FEW_SUMS;
+            }
+            for (size_t o = from, n; o < end; o += n, part.sums += n * n_rows * 16) {
+                n = end - o < f->n_several ? 1 : f->n_several;
+                (n > 1 ? f->several : f->one)(m, o, part, x, ldx, y, ldy);
+            }
+        } while ((k += columns) < m->n_in);
     }
 }
 
@@ -279,7 +297,7 @@ static void linear(const mote__mat *m, size_t o0, size_t o1, const float *xp, si
         mote__linear_scalar(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
     else if (m->kind == MOTE_W_MXFP4)
         mx_linear(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
-    else if (n_rows <= 4 && (m->kind != MOTE_W_FP8 || n_rows * (m->n_in + 128) <= MOTE_LINEAR_SCRATCH))
+    else if (n_rows <= FEW_ROWS && (m->kind != MOTE_W_FP8 || n_rows * (m->n_in + 128) + FEW_SUMS <= MOTE_LINEAR_SCRATCH))
         linear_few(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
     else
         for (size_t r = 0; r < n_rows; r += MANY_ROWS)

@@ -12,7 +12,7 @@ enum { VN = 8, HALVES = 2 };
 enum { TILE_O = 4, TILE_R = 3 };          /* register tile: 12 sums, 3 + 1 operands: all 16 registers */
 enum { MX_O = 2, MX_R = 1, MX_MANY_FROM = 3 };  /* MXFP4: 2 outputs times 3 limbs, twice        */
 enum { MIX_H = 4, MIX_V = 2 };
-enum { FEW_O1 = 2, FEW_O2 = 1, FEW_O4 = 1 };
+enum { FEW_ROWS = 4 };
 
 typedef __m256 vf;
 typedef __m256i vi;

@@ -11,7 +11,7 @@ enum { VN = 16, HALVES = 1 };             /* lanes of a vector; vectors that mak
 enum { TILE_O = 4, TILE_R = 6 };          /* register tile: 24 sums, 6 + 1 operands        */
 enum { MX_O = 4, MX_R = 2, MX_MANY_FROM = 5 };  /* MXFP4: 8 outputs and rows times 3 limbs, 4 + 1 operands */
 enum { MIX_H = 4, MIX_V = 4 };            /* heads times vectors of mix                    */
-enum { FEW_O1 = 4, FEW_O2 = 2, FEW_O4 = 1 };    /* outputs at once for 1, 2, 3-4 rows      */
+enum { FEW_ROWS = 8 };                    /* rows whose sums stay in registers        */
 
 typedef __m512 vf;
 typedef __m512i vi;
