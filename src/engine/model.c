@@ -117,6 +117,8 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return rc;
     mote__plan_init(net->plan, c);
     net->published = p->math == MOTE_MATH_PUBLISHED;
+    if (net->published)
+        mote__weights_publish_math(&net->weights);
     net->kern = mote__kern();
     mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, 1, 1, 1, 0);
     mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor, c->rope_beta_fast, c->rope_beta_slow, c->rope_original);

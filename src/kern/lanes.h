@@ -11,7 +11,7 @@ enum { MOTE_LANES = 16 };
 /* columns per 32-bit word of weights */
 static inline size_t mote__columns_per_word(mote__wkind kind)
 {
-    return kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
+    return kind >= MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
 }
 
 /* Where column k of an input lies once arranged; this place % 16 is its partial sum. Not for E2M1: see kern/fixed.h.

@@ -83,7 +83,7 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
         size_t n = end - at < p->n_o_tiles - first ? end - at : p->n_o_tiles - first, o0 = first * p->outputs;
         size_t o1 = (first + n) * p->outputs < job->w->n_out ? (first + n) * p->outputs : job->w->n_out;
         size_t n_rows = job->n_rows - r0 < ROW_CHUNK ? job->n_rows - r0 : ROW_CHUNK;
-        s->ctx->kern->linear(job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
+        mote__kern_linear(s->ctx->kern, job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
                              job->y + r0 * job->ldy, job->ldy, scratch);
         at += n;
     }
@@ -93,7 +93,7 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 {
     return a->x == b->x && a->ldx == b->ldx && a->n_rows == b->n_rows && a->rows == b->rows &&
-           a->w->n_in == b->w->n_in && mote__columns_per_word(a->w->kind) == mote__columns_per_word(b->w->kind);
+           a->w->n_in == b->w->n_in && a->w->kind == b->w->kind;
 }
 
 int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs)

@@ -18,32 +18,42 @@ static void add(list *l, const uint8_t **where, size_t bytes)
     l->bytes += (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void add_matrix(list *l, mote__mat *m)
+static void add_matrix(void *ctx, mote__mat *m)
 {
-    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4 };
-    if (!m->data)
-        return;
+    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
+    list *l = ctx;
     add(l, &m->data, m->n_out * m->n_in * bits[m->kind] / 8);
     if (m->scale)
         add(l, &m->scale, (m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out) * m->scale_stride);
 }
 
-static void add_all(list *l, mote__weights *w, size_t n_experts)
+/* every matrix that is used in linears and exists */
+static void each_matrix(mote__weights *w, void (*what)(void *ctx, mote__mat *m), void *ctx)
 {
-    add_matrix(l, &w->head);
+    what(ctx, &w->head);
     for (size_t i = 0; i < w->n_layers; i++) {
         mote__layer_weights *L = &w->layers[i];
         mote__mat *const own[] = { &L->wq_a, &L->wq_b, &L->wkv, &L->wo_a, &L->wo_b, &L->c_wkv, &L->c_gate, &L->i_wk, &L->i_wq, &L->i_w,
                                    &L->hc_attn.fn, &L->hc_ffn.fn, &L->gate, &L->shared.w1, &L->shared.w2, &L->shared.w3, &L->e_wkv };
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
-            add_matrix(l, own[k]);
-        for (size_t e = 0; e < n_experts; e++) {
-            add_matrix(l, &L->experts[e].w1);
-            add_matrix(l, &L->experts[e].w2);
-            add_matrix(l, &L->experts[e].w3);
+            if (own[k]->data)
+                what(ctx, own[k]);
+        for (size_t e = 0; e < w->n_experts; e++) {
+            what(ctx, &L->experts[e].w1);
+            what(ctx, &L->experts[e].w2);
+            what(ctx, &L->experts[e].w3);
         }
     }
 }
+
+static void with_bf16_inputs(void *ctx, mote__mat *m)
+{
+    (void)ctx;
+    if (m->kind == MOTE_W_MXFP4)
+        m->kind = MOTE_W_MXFP4_BF16;
+}
+
+void mote__weights_publish_math(mote__weights *w) { each_matrix(w, with_bf16_inputs, NULL); }
 
 mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t available)
 {
@@ -83,7 +93,7 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
                         void *progress_ctx, mote_err *err)
 {
     list l = { 0 };
-    add_all(&l, w, w->n_experts);
+    each_matrix(w, add_matrix, &l);
     if (mote__place_choose(mode, l.bytes, mote__memory_available()) != MOTE_WEIGHTS_COPY)
         return 0;
     const int must = mode == MOTE_WEIGHTS_COPY;
@@ -99,7 +109,7 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
         mote__free(w->meter, MOTE_MEM_OTHER, all.at, table);
         return rc;
     }
-    add_all(&all, w, w->n_experts);
+    each_matrix(w, add_matrix, &all);
     size_t *first = (size_t *)(void *)(all.at + n), pieces = 0;
     const uint8_t **source = (const uint8_t **)(void *)(first + n);
     uint8_t *start = (uint8_t *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE), *at = start;

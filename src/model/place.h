@@ -17,4 +17,7 @@ mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t avai
 int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, int (*progress)(void *, const char *, double),
                         void *progress_ctx, mote_err *err);
 
+/* Published math: matrices of MXFP4 take BF16 inputs from now on. */
+void mote__weights_publish_math(mote__weights *w);
+
 #endif

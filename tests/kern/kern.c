@@ -86,7 +86,7 @@ static void make_linear(rnd *r, guard *g, linear_case *c, mote__wkind kind, size
             for (size_t k = 0; k < columns; k++)
                 c->scale[i * c->m.scale_stride + k] = scale_code(r, wild);
     }
-    if (kind == MOTE_W_MXFP4) {
+    if (kind >= MOTE_W_MXFP4) {
         size_t columns = n_in / 32;
         c->m.scale_stride = columns + rnd_below(r, 3);
         c->scale = guard_alloc(g, n_out ? (n_out - 1) * c->m.scale_stride + columns : 0);
@@ -96,11 +96,11 @@ static void make_linear(rnd *r, guard *g, linear_case *c, mote__wkind kind, size
     }
     if (style == ZEROS && rnd_below(r, 2))
         for (size_t i = 0; i < bytes; i++)
-            c->data[i] &= kind == MOTE_W_MXFP4 ? 0x88 : 0x80;
+            c->data[i] &= kind >= MOTE_W_MXFP4 ? 0x88 : 0x80;
     c->m.data = c->data;
     c->m.scale = c->scale;
     c->ldxp = mote__arranged_size(kind, n_in);
-    if (kind != MOTE_W_MXFP4)
+    if (kind < MOTE_W_MXFP4)
         assert_true(c->ldxp >= n_in && c->ldxp % (16 * per_word) == 0 && c->ldxp < n_in + 16 * per_word);
     c->x = guard_floats(g, n_rows * n_in);
     c->xp = guard_floats(g, n_rows * c->ldxp);
@@ -126,7 +126,7 @@ static double weight_of(const mote__mat *m, size_t o, size_t k)
     }
 }
 
-static const char *const kind_name[MOTE_W_KINDS] = { "f32", "bf16", "fp8", "mxfp4" };
+static const char *const kind_name[MOTE_W_KINDS] = { "f32", "bf16", "fp8", "mxfp4", "mxfp4 pairs" };
 
 static void test_linear(void **state)
 {
@@ -135,7 +135,7 @@ static void test_linear(void **state)
         rnd r = start(seed);
         guard g = { .at_end = (int)rnd_below(&r, 2) };
         mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
-        size_t unit = kind == MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind);
+        size_t unit = kind >= MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind);
         size_t n_in = (1 + length(&r, seed % 50 ? 700 : 9000)) / unit * unit, n_out = length(&r, 70);
         size_t n_rows = seed % 100 == 7 ? 190 + rnd_below(&r, 8) : rnd_below(&r, 4) ? rnd_below(&r, 6) : rnd_below(&r, 20);
         int style = (int)rnd_below(&r, FLOAT_STYLES);
@@ -146,23 +146,24 @@ static void test_linear(void **state)
         float *want = guard_floats(&g, n_y), *got = guard_floats(&g, n_y);
         for (size_t i = 0; i < n_y; i++)
             want[i] = got[i] = 12345;
-        variants[0]->linear(&c.m, o0, o1, c.xp, n_rows, c.ldxp, want, ldy, scratch);
+        mote__kern_linear(variants[0], &c.m, o0, o1, c.xp, n_rows, c.ldxp, want, ldy, scratch);
         for (int v = 1; v < n_variants; v++) {
             for (size_t i = 0; i < n_y; i++)
                 got[i] = 12345;
-            variants[v]->linear(&c.m, o0, o1, c.xp, n_rows, c.ldxp, got, ldy, scratch);
+            mote__kern_linear(variants[v], &c.m, o0, o1, c.xp, n_rows, c.ldxp, got, ldy, scratch);
             check_same_f32(want, got, n_y, "linear/%s %s seed=%llu n_out=%zu [%zu,%zu) n_in=%zu rows=%zu ldy=%zu style=%s",
                            variants[v]->name, kind_name[kind], (unsigned long long)seed, n_out, o0, o1, n_in, n_rows, ldy,
                            style_name[style]);
         }
         /* Against a sum in double. Each of the n_in terms passes at most n_in/16 + 5 roundings; MXFP4: n_in/512 + 7 with those of the
-         * integer and the scale, and each input is rounded to 2^-22 of its group's largest. */
+         * integer and the scale, and each input is rounded to 2^-22 of its group's largest; pairs: n_in/128 + 13. */
         if (style == NORMAL || style == ALTERNATING || style == ZEROS)
             for (size_t row = 0; row < n_rows; row++)
                 for (size_t o = o0; o < o1; o++) {
                     double sum = 0, magnitude = 0, rounded = 0;
                     for (size_t k = 0; k < n_in; k++) {
-                        double t = weight_of(&c.m, o, k) * (double)c.x[row * n_in + k];
+                        float x = c.x[row * n_in + k];
+                        double t = weight_of(&c.m, o, k) * (double)(kind == MOTE_W_MXFP4_BF16 ? mote__bf16_round(x) : x);
                         sum += t;
                         magnitude += fabs(t);
                         if (kind == MOTE_W_MXFP4) {
@@ -172,7 +173,7 @@ static void test_linear(void **state)
                             rounded += fabs(weight_of(&c.m, o, k)) * top * 0x1p-22;
                         }
                     }
-                    double bound = (double)(n_in / 16 + 7) * (double)FLT_EPSILON * magnitude + rounded;
+                    double bound = (double)(n_in / 16 + 13) * (double)FLT_EPSILON * magnitude + rounded;
                     if (!(fabs(sum - (double)want[row * ldy + o]) <= bound))
                         fail_msg("linear/scalar %s seed=%llu n_in=%zu [%zu,%zu] is %a, want %a within %a", kind_name[kind],
                                  (unsigned long long)seed, n_in, row, o, (double)want[row * ldy + o], sum, bound);
@@ -192,9 +193,9 @@ static void test_linear_wide(void **state)
         linear_case c;
         float want[7 * 5], got[7 * 5];
         make_linear(&r, &g, &c, (mote__wkind)kind, 5, 40000, 7, NORMAL);
-        variants[0]->linear(&c.m, 0, 5, c.xp, 7, c.ldxp, want, 5, scratch);
+        mote__kern_linear(variants[0], &c.m, 0, 5, c.xp, 7, c.ldxp, want, 5, scratch);
         for (int v = 1; v < n_variants; v++) {
-            variants[v]->linear(&c.m, 0, 5, c.xp, 7, c.ldxp, got, 5, scratch);
+            mote__kern_linear(variants[v], &c.m, 0, 5, c.xp, 7, c.ldxp, got, 5, scratch);
             check_same_f32(want, got, 35, "linear/%s %s wide", variants[v]->name, kind_name[kind]);
         }
         guard_free(&g);

@@ -115,6 +115,13 @@ INLINE vf mx_lane_scale(const uint8_t *codes, int h)
     return vf_bits(vi_sll(_mm256_cvtepu8_epi32(v), 23));
 }
 
+INLINE vf mx_step_scale(uint32_t codes, int h)
+{
+    const __m256i spread = _mm256_set_epi32(0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff, 0x00ffffff,
+                                            0x00ffffff, 0x00ffffff);
+    return vf_bits(vi_srl(_mm256_shuffle_epi8(vi_set((int32_t)(codes >> 16 * h)), spread), 1));
+}
+
 INLINE vi mx_codes_of(vi v)
 {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));

@@ -116,6 +116,15 @@ INLINE vf mx_lane_scale(const uint8_t *codes, int h)
     return vf_bits(vi_sll(_mm512_cvtepu8_epi32(v), 23));
 }
 
+/* E8M0 codes (1..254) of the 4 groups of 16 words, 4 lanes each */
+INLINE vf mx_step_scale(uint32_t codes, int h)
+{
+    const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff, 0x02ffffff, 0x02ffffff, 0x02ffffff,
+                                            0x02ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff,
+                                            0x00ffffff, 0x00ffffff, 0x00ffffff);
+    return vf_bits(vi_srl(_mm512_shuffle_epi8(vi_set((int32_t)codes), spread), 1));
+}
+
 /* doubled E2M1 value + 12 of the low nibble of every byte: the table is there four times, for any bits above */
 INLINE vi mx_codes_of(vi v)
 {
