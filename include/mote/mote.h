@@ -69,9 +69,13 @@ MOTE_API const char *mote_memory_class_name(mote_mem_class cls);   /* "weights",
 /* ---- model -------------------------------------------------------------------------------------------------- */
 typedef struct mote_model mote_model;
 typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
+/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files. AUTO copies what takes at most
+ * half of the free memory and at most 32 GiB. Embedding and Engram tables are always mapped; results never depend on it. */
+typedef enum mote_weights { MOTE_WEIGHTS_AUTO, MOTE_WEIGHTS_COPY, MOTE_WEIGHTS_MAP } mote_weights;
 typedef struct mote_model_params {
     int n_threads;             /* 0: MOTE_THREADS, else one per core of the affinity mask     */
     mote_math math;
+    mote_weights weights;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
     int tokenizer_only;        /* 1: open nothing but the tokenizer; path may be tokenizer.json itself, and only
                                   mote_encode, mote_token_* and mote_detok_* may be used      */
@@ -90,6 +94,7 @@ typedef struct mote_model_info {
     int32_t bos, eos[8];
     size_t n_eos;
     int has_tokenizer, n_threads;
+    mote_weights weights;      /* COPY or MAP: what was done                                  */
     float temperature, top_p;  /* from generation_config.json; 1 and 1 where it says nothing  */
     const char *cpu;           /* kernel set in use: "scalar", "avx2", "avx512"               */
 } mote_model_info;
@@ -323,6 +328,7 @@ typedef struct mote_bench_params {
     const char *const *texts;  /* files for the tokenizer rows; none: text of the model's folder         */
     size_t n_texts;
     int n_threads, runs;       /* 0: as in mote_model_params; 0: 7                                       */
+    mote_weights weights;      /* of `model`; everything else lies in huge pages                         */
     int quick;                 /* 1: tiny shapes, in seconds: does it work, not how fast                 */
     int (*progress)(void *ctx, const char *what, double fraction);     /* may be NULL; non-zero cancels  */
     void *progress_ctx;

@@ -27,6 +27,10 @@ void mote__free(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
 void *mote__map_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
 void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
 
+/* Bytes that could be handed out now without swapping: MemAvailable, or what a cgroup still allows, if that is less. UINT64_MAX
+ * where the system does not say. */
+uint64_t mote__memory_available(void);
+
 /* Account for memory that somebody else allocated (a mapped file, a library). */
 void mote__meter_add(mote__meter *meter, mote_mem_class cls, size_t size);
 void mote__meter_sub(mote__meter *meter, mote_mem_class cls, size_t size);

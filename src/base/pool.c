@@ -20,7 +20,7 @@
  * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change only while it is closed and empty.
  * Sleeping: a worker that found nothing for SPINS rounds waits on the condition variable; `sleepers` is changed only under the
  * mutex, and the caller broadcasts under it when somebody sleeps. */
-enum { SPINS = 4000 };
+enum { SPINS = 4000, SHARES = 3 };
 #define OPEN ((uint64_t)1 << 31)
 #define INSIDE(gate) ((gate) & (OPEN - 1))
 #define GENERATION(gate) ((uint32_t)((gate) >> 32))
@@ -41,14 +41,20 @@ struct mote__pool {
 
 struct start { mote__pool *pool; int thread; };
 
+/* Pieces are large at first, a share of what is left, and end with `grain`: few visits to the counter, neighbouring
+ * iterations for one thread, and still nobody waits long for the last piece. */
 static void take_pieces(mote__pool *p, int thread)
 {
-    size_t n = p->n, grain = p->grain;
-    for (;;) {
-        size_t begin = atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed);
-        if (begin >= n)
-            return;
-        p->body(p->ctx, begin, n - begin < grain ? n : begin + grain, thread);
+    size_t n = p->n, grain = p->grain, shares = SHARES * (size_t)p->n_threads;
+    size_t begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    while (begin < n) {
+        size_t piece = (n - begin) / shares / grain * grain, end;
+        piece = piece < grain ? grain : piece;
+        end = n - begin < piece ? n : begin + piece;
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+            continue;
+        p->body(p->ctx, begin, end, thread);
+        begin = atomic_load_explicit(&p->next, memory_order_relaxed);
     }
 }
 

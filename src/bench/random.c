@@ -57,13 +57,13 @@ static size_t round64(size_t n) { return (n + 63) / 64 * 64; }
 
 static size_t code_bytes(mote__wkind kind, size_t n_out, size_t n_in)
 {
-    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4 };
+    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
     return n_out * n_in * bits[kind] / 8;
 }
 
 static size_t scale_bytes(mote__wkind kind, size_t n_out, size_t n_in)
 {
-    return kind == MOTE_W_FP8 ? (n_out + 31) / 32 * ((n_in + 31) / 32) : kind == MOTE_W_MXFP4 ? n_out * (n_in / 32) : 0;
+    return kind == MOTE_W_FP8 ? (n_out + 31) / 32 * ((n_in + 31) / 32) : kind >= MOTE_W_MXFP4 ? n_out * (n_in / 32) : 0;
 }
 
 size_t mote__bench_mat_bytes(mote__wkind kind, size_t n_out, size_t n_in)

@@ -26,7 +26,7 @@ static const cli_usage usage = {
         { O_TEXT, "text", "FILE", "text for the tokenizer row, at least 4 MB for its target; may be given several times;\n"
                                   "default: MODEL/heldout.txt" },
         { O_QUICK, "quick", NULL, "tiny shapes, a few seconds: shows that the bench works; its figures mean nothing" },
-        CLI_ROW_THREADS, CLI_ROW_JSON, CLI_ROW_HELP, CLI_ROW_END },
+        CLI_ROW_THREADS, CLI_ROW_WEIGHTS, CLI_ROW_JSON, CLI_ROW_HELP, CLI_ROW_END },
     .notes = "ratio is what the target is about: value / limit, or what the note says. spread is half the distance of the quartiles over\n"
              "the median. The default run takes minutes and under 6 GB of memory; run it on a quiet machine.\n"
              "\n"
@@ -143,6 +143,7 @@ int cli_bench(int argc, char **argv)
     cli_no_more_operands(&a, 1);
     p.texts = texts;
     p.n_threads = a.n_threads;
+    p.weights = a.weights;
 
     mote_err err = { 0 };
     char *text = NULL;

@@ -36,6 +36,7 @@ static const cli_usage usage = {
         CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
+        CLI_ROW_WEIGHTS,
         CLI_ROW_THREADS,
         CLI_ROW_JSON,
         CLI_ROW_END,

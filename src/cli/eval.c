@@ -54,6 +54,7 @@ static const cli_usage usage = {
         { CLI_O_PREFILL, "prefill", "MODE", "for the two speeds and the needles' contexts: bounded (default), exact, full; see\n"
                                             "'mote run --help'" },
         CLI_ROW_MATH,
+        CLI_ROW_WEIGHTS,
         CLI_ROW_THREADS,
         CLI_ROW_JSON,
         CLI_ROW_END,

@@ -15,7 +15,7 @@ const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "in
 
 int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, mote_err *err)
 {
-    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .progress = cli_progress_open };
+    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .weights = a->weights, .progress = cli_progress_open };
     int rc = cli_check_profile(a, path, err);
     if (rc)
         return rc;

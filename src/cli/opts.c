@@ -15,6 +15,7 @@
 
 const char *const cli_prefill_names[] = { "bounded", "exact", "full", NULL };
 const char *const cli_math_names[] = { "fp32", "published", NULL };
+const char *const cli_weights_names[] = { "auto", "copy", "map", NULL };       /* as mote_weights */
 const char *const cli_replay_names[] = { "bounded", "exact", NULL };
 
 void cli_usage_error(const cli_args *a, const char *fmt, ...)
@@ -138,6 +139,7 @@ int cli_next(cli_args *a)
             exit(cli_flush());
         case 't':          a->n_threads = (int)cli_uint(a, 1, 4096); break;
         case CLI_O_JSON:   a->json = 1; break;
+        case CLI_O_WEIGHTS: a->weights = (mote_weights)cli_choice(a, cli_weights_names); break;
         case CLI_O_MATH:   a->math = (mote_math)cli_choice(a, cli_math_names); break;
         case CLI_O_PREFILL: a->prefill = (mote_prefill)cli_choice(a, cli_prefill_names); break;
         case CLI_O_KV:

@@ -23,7 +23,7 @@ typedef struct cli_usage {
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
-enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE };
+enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE, CLI_O_WEIGHTS };
 #define CLI_ROW_HELP { 'h', "help", NULL, "print this help and exit" }
 #define CLI_ROW_JSON { CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" }
 #define CLI_ROW_THREADS                                                                                                  \
@@ -42,6 +42,11 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE };
 #define CLI_ROW_MATH                                                                                                     \
     { CLI_O_MATH, "math", "MODE", "fp32 (default): activations in FP32, bit-identical for any threads, chunks and CPU;\n" \
                                   "published: rounded to BF16 and FP8 where the published inference rounds" }
+#define CLI_ROW_WEIGHTS                                                                                                  \
+    { CLI_O_WEIGHTS, "weights", "MODE",                                                                                  \
+      "where the matrices of the model lie; results do not depend on it:\n"                                              \
+      "copy: in huge pages, filled while opening; map: in the mapped files;\n"                                           \
+      "auto (default): copy if they take at most half of the free memory and at most 32 GiB" }
 #define CLI_ROW_PREFILL                                                                                                  \
     { CLI_O_PREFILL, "prefill", "MODE",                                                                                  \
       "which prompt positions the decoder layers run over, with window W and D decoder layers:\n"                        \
@@ -62,6 +67,7 @@ typedef struct cli_args {
     const char *profile_name;
     mote_math math;
     mote_prefill prefill;
+    mote_weights weights;
     char *operands[CLI_MAX_OPERANDS];
     int n_operands;
 } cli_args;
@@ -93,6 +99,6 @@ void cli_append(const char ***list, size_t *n, const char *value);
 /* 0 unless a profile was given that is not for the model at `path` (a checkpoint folder). */
 int cli_check_profile(const cli_args *a, const char *path, mote_err *err);
 
-extern const char *const cli_prefill_names[], *const cli_math_names[], *const cli_replay_names[];
+extern const char *const cli_prefill_names[], *const cli_math_names[], *const cli_weights_names[], *const cli_replay_names[];
 
 #endif

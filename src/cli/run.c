@@ -40,6 +40,7 @@ static const cli_usage usage = {
         CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
+        CLI_ROW_WEIGHTS,
         CLI_ROW_THREADS,
         CLI_ROW_JSON,
         CLI_ROW_END,
@@ -196,6 +197,7 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "exact", json_boolean(!cli_store_approximate(&q->store, from)));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
+    json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
     json_object_set_new(o, "kv", json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence", json_integer((json_int_t)mote_session_window_bytes(session)));

@@ -1,6 +1,7 @@
 /* Opening a model: configuration, tokenizer, weights, Engram tables, threads. */
 #include "engine/model.h"
 #include "file/chat.h"
+#include "model/place.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -126,7 +127,7 @@ static void init_ropes(mote__net *net)
         net->rope[0].freq[i] /= (float)c->rope_factor;
 }
 
-static int open_net(mote_model *m, mote_math math, int n_threads, mote_err *err)
+static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mote_err *err)
 {
     mote__net *net = &m->net;
     mote__config *c = &net->config;
@@ -134,12 +135,16 @@ static int open_net(mote_model *m, mote_math math, int n_threads, mote_err *err)
     if (rc)
         return rc;
     mote__plan_init(net->plan, c);
-    net->published = math == MOTE_MATH_PUBLISHED;
+    net->published = p->math == MOTE_MATH_PUBLISHED;
+    if (net->published)
+        mote__weights_publish_math(&net->weights);
     net->kern = mote__kern();
     init_ropes(net);
     if (c->n_engram_layers && ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
     net->pool = mote__pool_create(n_threads);
+    if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress, p->progress_ctx, err)))
+        return rc;
     if (!net->pool || mote__linear_init(&net->linear, net->kern, net->pool, &m->meter))
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
     mote__pass_init(&m->pass, net);
@@ -171,7 +176,7 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
         if (!(rc = mote__config_load(&m->net.config, file, err)) &&
             !(rc = mote__generation_load(&m->generation, path, &m->net.config, err)) &&
             !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, path, 0, err)))
-            rc = open_net(m, p->math, n_threads, err);
+            rc = open_net(m, p, n_threads, err);
         size_t n = m->tokenizer ? mote__tokenizer_size(m->tokenizer) : 0;
         if (!rc && n > m->net.config.vocab_size)
             rc = mote__fail(err, MOTE_EFORMAT, "%s/tokenizer.json has token ids up to %zu, config.json's vocab_size is %zu", path, n - 1,
@@ -237,6 +242,7 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .n_experts_per_token = c->n_experts_per_token, .topk = c->index_topk, .prefix_multiple = c->prefix_multiple,
         .n_parameters = m->net.weights.n_parameters, .weight_bytes = m->net.weights.used_bytes, .bos = c->bos,
         .n_eos = m->generation.n_eos, .has_tokenizer = m->tokenizer != NULL, .n_threads = mote__pool_threads(m->net.pool),
+        .weights = m->net.weights.copy ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP,
         .temperature = m->generation.temperature, .top_p = m->generation.top_p, .cpu = m->net.kern ? m->net.kern->name : "",
     };
     memcpy(info->eos, m->generation.eos, sizeof info->eos);

@@ -22,6 +22,8 @@ static void fill_tables(void)
         tables[level] = tables[level - 1];
 #if defined(MOTE_KERN_X86)
         (level == MOTE_CPU_AVX2 ? mote__kern_fill_avx2 : mote__kern_fill_avx512)(&tables[level]);
+        if (level == MOTE_CPU_AVX512 && __builtin_cpu_supports("avx512bf16"))
+            mote__kern_fill_avx512bf16(&tables[level]);
 #endif
     }
 }

@@ -6,11 +6,22 @@
  *
  * Order of a sum over K ("lane order"), for all linears, dots and norms: 16 partial sums p = 0..15 of fp32 FMAs
  * that start at +0, then the tree  r[i] = p[i] + p[i+8] (i<8), r[i] = r[i] + r[i+4] (i<4), r[i]+r[i+2] (i<2), r[0]+r[1].
- * Which column goes to which partial sum follows from the element type (g = columns per 32-bit word: F32 1, BF16 2,
- * E4M3 4, E2M1 8): p = (k / g) % 16, columns of one partial sum in ascending order. So a vector of 16 words of packed weights
- * is one step of all 16 sums. Scales: an E4M3 weight is multiplied by its scale first (exact) and the product is the
- * FMA's operand; MXFP4 sums the 8 columns of a word from +0 with unscaled codes, t, then adds fma(t, scale, partial sum).
- * Columns beyond n_in count as zero weights and zero inputs up to a full step. */
+ * Which column goes to which partial sum follows from the element type, columns of one sum in ascending order:
+ *   F32    k % 16
+ *   BF16   k / 2 % 16
+ *   E4M3   k / 16 % 4 * 4 + k / 2 % 4: a weight is multiplied by its scale first (exact), the product is the FMA's operand
+ *   E2M1   k / 32 % 4 * 4 + k / 128 % 4: a group of 32 columns is one step of one sum, see below
+ * Columns beyond n_in count as zero weights and zero inputs up to a full step.
+ *
+ * Inputs of scaled weights (E4M3, E2M1) live between 2^-80 and 2^80. E4M3: smaller ones count as zero, larger ones and
+ * infinities as NaN; so a scale may be applied to either factor: the product is the same, and exact.
+ * E2M1: inputs are fixed point, per group of 32 columns: with 2^e <= max |x| < 2^(e+1), e >= -80, an input is the integer
+ * i = x 2^(21-e), rounded to nearest even: 22 bits and a sign. A step of a sum is then  p = fma((float)sum(2 w i), scale * 2^(e-22), p)
+ * with an exact integer sum below 2^31. A group with an input of 2^80 or more, or with a NaN, gives NaN.
+ * E2M1 with BF16 inputs (published math, whose inputs are on the FP8 grid and so exact in BF16): inputs as for E4M3, rounded to BF16;
+ * word k / 8 belongs to sum k / 8 % 16. A step is t = +0; for i = 0..3: t = fma(w[i+4], x[i+4], t), t = fma(w[i], x[i], t) with
+ * unscaled weights of the word's columns, then p = fma(t, scale, p). No t is denormal, so instructions that flush them will do.
+ */
 #ifndef MOTE_KERN_KERN_H
 #define MOTE_KERN_KERN_H
 
@@ -19,12 +30,13 @@
 
 #include "num/kvfmt.h"
 
-typedef enum mote__wkind { MOTE_W_F32, MOTE_W_BF16, MOTE_W_FP8, MOTE_W_MXFP4, MOTE_W_KINDS } mote__wkind;
+typedef enum mote__wkind { MOTE_W_F32, MOTE_W_BF16, MOTE_W_FP8, MOTE_W_MXFP4, MOTE_W_MXFP4_BF16, MOTE_W_KINDS } mote__wkind;
 
 /* A weight matrix as it lies in the checkpoint (row-major, any alignment), borrowed. n_in must be a multiple of g.
  *   F32, BF16   data only
  *   FP8         E4M3 codes; scale = E8M0 [ceil(n_out/32)][ceil(n_in/32)], one per 32x32 tile
- *   MXFP4       E2M1, two columns a byte, low nibble first; scale = E8M0 [n_out][n_in/32]; n_in % 32 == 0 */
+ *   MXFP4       E2M1, two columns a byte, low nibble first; scale = E8M0 [n_out][n_in/32]; n_in % 32 == 0
+ *   MXFP4_BF16  the same, in products with BF16 inputs (published math) */
 typedef struct mote__mat {
     mote__wkind kind;
     size_t n_out, n_in;
@@ -34,8 +46,10 @@ typedef struct mote__mat {
     size_t scale_row0;       /* FP8 only: row 0 of this view is row scale_row0 of the scaled matrix (block-diagonal views) */
 } mote__mat;
 
-/* Inputs are rearranged once per row so that vector loads meet the weights: arranged[(k/(16g))*16g + (k%g)*16 + (k/g)%16]
- * = x[k]; zero-padded to a multiple of 16g. */
+/* Inputs are rearranged once per row so that vector loads meet the weights: F32, BF16 and E4M3 as kern/lanes.h has it, zero-padded
+ * to whole steps; E2M1 as fixed point, see kern/fixed.h; E2M1 with BF16 inputs: step k / 128 is 4 x 16 words, word i*16 + l
+ * holds columns 8l + i (low half) and 8l + i + 4 of the step. */
+enum { MOTE_FX_RANGE = 80, MOTE_FX_BITS = 22 };
 size_t mote__arranged_size(mote__wkind kind, size_t n_in);                    /* floats */
 void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in);
 
@@ -68,6 +82,9 @@ typedef struct mote__kern_ops {
      * o0 % 16 == 0 unless o1 - o0 < 16 rows remain. scratch: MOTE_LINEAR_SCRATCH floats, 64-byte aligned, one per thread. */
     void (*linear)(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
                    size_t ldy, float *scratch);
+    /* the same for MOTE_W_MXFP4_BF16 */
+    void (*linear_pairs)(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                         size_t ldy, float *scratch);
 
     /* y = x / sqrt(mean(x^2) + eps) * weight: sum of squares in lane order (F32), inv = 1/sqrt((double)sum/n + eps) rounded to
      * fp32, y = (x * inv) * weight. y may be x. */
@@ -94,6 +111,13 @@ typedef struct mote__kern_ops {
 } mote__kern_ops;
 
 enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
+
+/* `linear` or `linear_pairs`, by the kind of w */
+static inline void mote__kern_linear(const mote__kern_ops *ops, const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows,
+                                     size_t ldxp, float *y, size_t ldy, float *scratch)
+{
+    (w->kind == MOTE_W_MXFP4_BF16 ? ops->linear_pairs : ops->linear)(w, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
+}
 
 const mote__kern_ops *mote__kern(void);                      /* the best this CPU has (and MOTE_CPU_MASK allows)           */
 const mote__kern_ops *mote__kern_at(int level);              /* 0 scalar, 1 avx2, 2 avx512; NULL if this CPU lacks it or the

@@ -11,12 +11,16 @@ enum { MOTE_LANES = 16 };
 /* columns per 32-bit word of weights */
 static inline size_t mote__columns_per_word(mote__wkind kind)
 {
-    return kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
+    return kind >= MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
 }
 
-/* where column k of an input lies once arranged */
-static inline size_t mote__arranged_at(size_t g, size_t k)
+/* Where column k of an input lies once arranged; this place % 16 is its partial sum. Not for E2M1: see kern/fixed.h.
+ * E4M3: of each 16 bytes, word i of a sum is columns 2i, 2i+1, 8+2i, 8+2i+1: what unpacking bytes within 128 bits gives. */
+static inline size_t mote__arranged_at(mote__wkind kind, size_t k)
 {
+    if (kind == MOTE_W_FP8)
+        return k / 64 * 64 + (k / 8 % 2 * 2 + k % 2) * 16 + k / 16 % 4 * 4 + k / 2 % 4;
+    size_t g = mote__columns_per_word(kind);
     return k / (16 * g) * (16 * g) + k % g * 16 + k / g % 16;
 }
 

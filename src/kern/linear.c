@@ -9,7 +9,7 @@
 
 #include "kern/lanes.h"
 
-enum { FEW_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
+enum { STREAM_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
 
 /* A job with its inputs arranged and its place in the lists of rows and tiles. */
 typedef struct plan {
@@ -71,18 +71,21 @@ static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
+/* Tiles that follow each other in one job and one chunk of rows go to the kernel as one: it prefetches what it streams. */
 static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 {
     const step *s = arg;
     float *scratch = s->ctx->scratch + (size_t)thread * MOTE_LINEAR_SCRATCH;
-    for (size_t at = begin; at < end; at++) {
+    for (size_t at = begin; at < end;) {
         const plan *p = find(s, at, offsetof(plan, first_tile));
         const mote__linear_job *job = p->job;
-        size_t tile = at - p->first_tile, o0 = tile % p->n_o_tiles * p->outputs, r0 = tile / p->n_o_tiles * ROW_CHUNK;
-        size_t o1 = job->w->n_out - o0 < p->outputs ? job->w->n_out : o0 + p->outputs;
+        size_t tile = at - p->first_tile, first = tile % p->n_o_tiles, r0 = tile / p->n_o_tiles * ROW_CHUNK;
+        size_t n = end - at < p->n_o_tiles - first ? end - at : p->n_o_tiles - first, o0 = first * p->outputs;
+        size_t o1 = (first + n) * p->outputs < job->w->n_out ? (first + n) * p->outputs : job->w->n_out;
         size_t n_rows = job->n_rows - r0 < ROW_CHUNK ? job->n_rows - r0 : ROW_CHUNK;
-        s->ctx->kern->linear(job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
+        mote__kern_linear(s->ctx->kern, job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
                              job->y + r0 * job->ldy, job->ldy, scratch);
+        at += n;
     }
 }
 
@@ -90,7 +93,7 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 {
     return a->x == b->x && a->ldx == b->ldx && a->n_rows == b->n_rows && a->rows == b->rows &&
-           a->w->n_in == b->w->n_in && mote__columns_per_word(a->w->kind) == mote__columns_per_word(b->w->kind);
+           a->w->n_in == b->w->n_in && a->w->kind == b->w->kind;
 }
 
 int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs)
@@ -113,7 +116,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
         size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
         ldxp += ldxp / 16 % 2 ? 0 : 16;
         *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
-        p->outputs = job->n_rows < FEW_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
+        p->outputs = job->n_rows < STREAM_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
         p->n_o_tiles = (job->w->n_out + p->outputs - 1) / p->outputs;
         tiles += p->n_o_tiles * ((job->n_rows + ROW_CHUNK - 1) / ROW_CHUNK);
         work += (double)job->w->n_out * (double)job->w->n_in * (double)job->n_rows;

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "kern/exp.h"
+#include "kern/fixed.h"
 #include "kern/kern.h"
 #include "kern/lanes.h"
 #include "kern/variants.h"
@@ -18,30 +19,47 @@ static float weight(mote__wkind kind, const uint8_t *p, size_t k)
     switch (kind) {
     case MOTE_W_BF16: return mote__bf16_decode(mote__le16(p + 2 * k));
     case MOTE_W_FP8: return mote__e4m3_value[p[k]];
-    case MOTE_W_MXFP4: return mote__e2m1_value[p[k / 2] >> 4 * (k % 2) & 15];
     default: return mote__bits_f32(mote__le32(p + 4 * k));
     }
 }
 
+/* half `high` of word i, lane l of a step of arranged pairs */
+static float pair_input(const float *step, size_t i, size_t l, int high)
+{
+    uint32_t u = mote__f32_bits(step[i * 16 + l]);
+    return mote__bits_f32(high ? u & 0xffff0000u : u << 16);
+}
+
+static float pairs_dot(const mote__mat *w, size_t o, const float *xp)
+{
+    const uint8_t *row = w->data + o * (w->n_in / 2), *scale = w->scale + o * w->scale_stride;
+    float p[MOTE_LANES] = { 0 };
+    for (size_t word = 0; word < w->n_in / 8; word++) {
+        const float *step = xp + word / 16 * 64;
+        float t = 0, c[8];
+        for (size_t i = 0; i < 8; i++)
+            c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15];
+        for (size_t i = 0; i < 4; i++)
+            t = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), t));
+        p[word % 16] = fmaf(t, mote__e8m0_decode(scale[word / 4]), p[word % 16]);
+    }
+    return mote__lane_tree(p);
+}
+
 static float dot_row(const mote__mat *w, size_t o, const float *xp)
 {
-    size_t g = mote__columns_per_word(w->kind);
-    const uint8_t *row = w->data + o * (w->n_in / g) * 4;
+    const uint8_t *row = w->data + o * (w->n_in / mote__columns_per_word(w->kind)) * 4;
     float p[MOTE_LANES] = { 0 };
-    if (w->kind == MOTE_W_MXFP4) {
-        for (size_t word = 0; word < w->n_in / 8; word++) {
-            float t = 0, scale = mote__e8m0_decode(w->scale[o * w->scale_stride + word / 4]);
-            for (size_t k = word * 8; k < word * 8 + 8; k++)
-                t = fmaf(weight(MOTE_W_MXFP4, row, k), xp[mote__arranged_at(8, k)], t);
-            p[word % 16] = fmaf(t, scale, p[word % 16]);
-        }
-    } else {
-        for (size_t k = 0; k < w->n_in; k++) {
-            float v = weight(w->kind, row, k);
-            if (w->kind == MOTE_W_FP8)
-                v = v * mote__e8m0_decode(w->scale[(w->scale_row0 + o) / 32 * w->scale_stride + k / 32]);
-            p[k / g % 16] = fmaf(v, xp[mote__arranged_at(g, k)], p[k / g % 16]);
-        }
+    if (w->kind == MOTE_W_MXFP4)
+        return mote__fx_dot(w, o, xp);
+    if (w->kind == MOTE_W_MXFP4_BF16)
+        return pairs_dot(w, o, xp);
+    for (size_t k = 0; k < w->n_in; k++) {
+        float v = weight(w->kind, row, k);
+        if (w->kind == MOTE_W_FP8)
+            v = v * mote__e8m0_decode(w->scale[(w->scale_row0 + o) / 32 * w->scale_stride + k / 32]);
+        size_t at = mote__arranged_at(w->kind, k);
+        p[at % 16] = fmaf(v, xp[at], p[at % 16]);
     }
     return mote__lane_tree(p);
 }
@@ -56,22 +74,60 @@ void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *
 
 size_t mote__arranged_size(mote__wkind kind, size_t n_in)
 {
+    if (kind == MOTE_W_MXFP4)
+        return (n_in + MOTE_FX_COLUMNS - 1) / MOTE_FX_COLUMNS * (MOTE_FX_BYTES / sizeof(float));
+    if (kind == MOTE_W_MXFP4_BF16)
+        return (n_in + 127) / 128 * 64;
     size_t step = 16 * mote__columns_per_word(kind);
     return (n_in + step - 1) / step * step;
 }
 
+/* the inputs that E4M3 weights see, see kern.h */
+static inline float in_range(float x)
+{
+    uint32_t bits = mote__f32_bits(x), size = bits & 0x7fffffff;
+    bits = size < (uint32_t)(127 - MOTE_FX_RANGE) << 23 ? 0 : bits;
+    return mote__bits_f32(size >= (uint32_t)(127 + MOTE_FX_RANGE) << 23 ? 0x7fc00000 : bits);
+}
+
+static inline uint32_t bf16_bits(float x)
+{
+    uint32_t u = mote__f32_bits(in_range(x));
+    return (u + 0x7fff + (u >> 16 & 1)) >> 16;              /* NaN is 0x7fc00000 here and stays one */
+}
+
 void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in)
 {
+    if (kind == MOTE_W_MXFP4) {
+        mote__fx_arrange(dst, x, n_in);
+        return;
+    }
+    if (kind == MOTE_W_MXFP4_BF16) {
+        for (size_t s = 0; s < n_in; s += 128)
+            for (size_t i = 0; i < 4; i++)
+                for (size_t l = 0; l < 16; l++) {
+                    const size_t k = s + l * 8 + i;
+                    uint32_t pair = k < n_in ? bf16_bits(x[k]) | bf16_bits(x[k + 4]) << 16 : 0;
+                    memcpy(dst + s / 2 + i * 16 + l, &pair, 4);
+                }
+        return;
+    }
     size_t g = mote__columns_per_word(kind), step = 16 * g, whole = n_in / step * step;
     for (size_t s = 0; s < whole; s += step)
-        for (size_t i = 0; i < g; i++)
-            for (size_t lane = 0; lane < 16; lane++)
-                dst[s + i * 16 + lane] = x[s + lane * g + i];
+        if (kind == MOTE_W_FP8)
+            for (size_t part = 0; part < 4; part++)
+                for (size_t i = 0; i < 4; i++)
+                    for (size_t v = 0; v < 4; v++)
+                        dst[s + v * 16 + part * 4 + i] = in_range(x[s + part * 16 + v / 2 * 8 + i * 2 + v % 2]);
+        else
+            for (size_t i = 0; i < g; i++)
+                for (size_t lane = 0; lane < 16; lane++)
+                    dst[s + i * 16 + lane] = x[s + lane * g + i];
     if (whole == n_in)
         return;
     memset(dst + whole, 0, step * sizeof *dst);
     for (size_t k = whole; k < n_in; k++)
-        dst[mote__arranged_at(g, k)] = x[k];
+        dst[mote__arranged_at(kind, k)] = kind == MOTE_W_FP8 ? in_range(x[k]) : x[k];
 }
 
 /* ---- norms and activations ---------------------------------------------------------------------------------- */
@@ -155,7 +211,7 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
 
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
-    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
+    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
                              .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix,
                              .index_scores = mote__index_scores_scalar };
     for (int i = 0; i < MOTE_KV_FORMATS; i++)

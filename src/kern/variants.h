@@ -13,6 +13,7 @@ void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *
 #define MOTE_KERN_X86 1
 void mote__kern_fill_avx2(mote__kern_ops *ops);
 void mote__kern_fill_avx512(mote__kern_ops *ops);
+void mote__kern_fill_avx512bf16(mote__kern_ops *ops);      /* on top of it, if the processor has AVX512-BF16 */
 #endif
 
 #endif

@@ -222,7 +222,7 @@ int mote__attention(mote__pass *p, size_t layer)
         group[g].data += row0 * in * bits / 8;
         if (L->wo_a.kind == MOTE_W_FP8)
             group[g].scale_row0 += row0;
-        else if (L->wo_a.kind == MOTE_W_MXFP4)
+        else if (L->wo_a.kind >= MOTE_W_MXFP4)
             group[g].scale += row0 * L->wo_a.scale_stride;
         p->jobs[g] = (mote__linear_job){ .w = &group[g], .x = p->o + g * in, .ldx = wide, .n_rows = n, .y = p->low + row0, .ldy = low };
     }

@@ -170,7 +170,7 @@ int mote__moe(mote__pass *p, size_t layer)
             continue;
         const mote__mat *w[2] = { &x->w1, &x->w3 };
         for (int i = 0; i < 2; i++) {
-            int scaled = w[i]->kind == MOTE_W_FP8 || w[i]->kind == MOTE_W_MXFP4;
+            int scaled = w[i]->kind >= MOTE_W_FP8;
             p->jobs[n_jobs++] = (mote__linear_job){ .w = w[i], .x = scaled ? xq : p->x, .ldx = d, .n_rows = rows,
                                                     .rows = shared ? NULL : row_of + first,
                                                     .y = (i ? p->pair_up : p->pair_gate) + first * inter, .ldy = inter };

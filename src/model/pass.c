@@ -16,7 +16,7 @@ void mote__act(const mote__net *net, float *x, size_t n)
 
 const float *mote__linear_input(const mote__net *net, const mote__mat *m, const float *x, size_t n_rows, float *buf)
 {
-    if (!net->published || (m->kind != MOTE_W_FP8 && m->kind != MOTE_W_MXFP4))
+    if (!net->published || m->kind < MOTE_W_FP8)
         return x;
     memcpy(buf, x, n_rows * m->n_in * sizeof *x);
     for (size_t r = 0; r < n_rows; r++)

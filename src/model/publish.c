@@ -161,7 +161,7 @@ int mote__publish(mote__pass *p, size_t layer)
             if (net->trace && net->trace->f32)
                 net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries, c->head_dim);
             float *input = NULL;
-            if (net->published && (L->i_wk.kind == MOTE_W_FP8 || L->i_wk.kind == MOTE_W_MXFP4))
+            if (net->published && L->i_wk.kind >= MOTE_W_FP8)
                 input = p->xq;
             mote__linear_job job = { .w = &L->i_wk, .ldx = c->head_dim, .n_rows = u.n_entries, .y = u.index, .ldy = c->index_head_dim,
                                      .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries, input) };

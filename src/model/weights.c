@@ -319,6 +319,7 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
         return rc;
     loader ld = { .w = w, .c = c, .err = err, .prefix = "" };
     w->n_layers = c->n_layers;
+    w->n_experts = c->n_routed_experts;
     w->layers = own(&ld, c->n_layers * sizeof *w->layers);
     if (w->layers)
         load[c->arch](&ld);
@@ -333,7 +334,8 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
 
 void mote__weights_close(mote__weights *w)
 {
-    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, w->used_bytes);
+    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, w->used_bytes - w->copied_bytes);
+    mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, w->copy, w->copy_bytes);
     for (size_t i = 0; i < w->n_owned; i++)
         mote__free(w->meter, MOTE_MEM_WEIGHTS, w->owned[i].ptr, w->owned[i].bytes);
     free(w->owned);

@@ -37,10 +37,13 @@ typedef struct mote__weights {
     mote__mat embed, head;
     float *norm;
     mote__layer_weights *layers;
-    size_t n_layers;
+    size_t n_layers, n_experts;
     struct mote__owned { void *ptr; size_t bytes; } *owned;      /* the fp32 copies and tables above */
     size_t n_owned, cap_owned;
     uint64_t n_parameters, used_bytes;         /* of the tensors that are used */
+    void *copy;                                /* of the matrices (model/place.h), owned; NULL: they are read where they are mapped */
+    size_t copy_bytes;
+    uint64_t copied_bytes;                     /* of used_bytes, what the copy stands for */
     mote__meter *meter;
 } mote__weights;
 

@@ -147,7 +147,7 @@ def help_of(command):
     expect(good("help", command).out == r.out, "'mote help COMMAND' differs")
     need = ["usage: mote " + command, "--help", "--json", "example"]
     if command in RUNS_A_MODEL:
-        need += ["--threads", "MOTE_THREADS", "--kv", "--math", "--prefill", "published", "bounded", "default"]
+        need += ["--threads", "MOTE_THREADS", "--kv", "--math", "--weights", "--prefill", "published", "bounded", "default"]
     if command == "plan":
         need += ["--ctx", "--ram", "--kv", "890"]
     for w in need:
@@ -190,6 +190,8 @@ USAGE = [
     (("run", NANO, "-p", "a", "--json", "--logprobs", "21"), ["--logprobs"]),
     (("run", NANO, "-p", "a", "-t", "0"), ["--threads"]),
     (("run", NANO, "-p", "a", "--math", "bf16"), ["--math", "fp32, published"]),
+    (("run", NANO, "-p", "a", "--weights", "ram"), ["--weights", "auto, copy, map"]),
+    (("bench", "--weights", "ram"), ["--weights", "auto, copy, map"]),
     (("run", NANO, "-p", "a", "--prefill", "none"), ["--prefill", "bounded, exact, full"]),
     (("run", NANO, "-p", "a", "--kv", ""), ["--kv"]),
     (("run", NANO, "-p", "a", "--kv", "fp5"), ["--kv", "fp5"]),
@@ -351,6 +353,9 @@ def run_text_is_the_json_text():
     ids = ",".join(map(str, [0] + good_json("tokenize", NANO, "--json", "-p", "It was a")["ids"]))
     expect(good("run", NANO, "--ids", ids, "-n", 12, "--temp", 0).out == r.out, "from --ids")
     expect(good(*base, "-t", 1).out == r.out and good(*base, env={"MOTE_THREADS": "3"}).out == r.out, "threads change the text")
+    for mode in ("copy", "map", "auto"):
+        k = good_json(*base, "--json", "--weights", mode)
+        expect(k["tokens"] == j["tokens"] and k["weights"] == ("map" if mode == "map" else "copy"), f"--weights {mode}: {k}")
 
 
 @check

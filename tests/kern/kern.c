@@ -5,6 +5,7 @@
 #include <mote/mote.h>
 
 #include "kern/kern.h"
+#include "kern/fixed.h"
 #include "kern/lanes.h"
 
 enum { LEVELS = 3 };
@@ -85,7 +86,7 @@ static void make_linear(rnd *r, guard *g, linear_case *c, mote__wkind kind, size
             for (size_t k = 0; k < columns; k++)
                 c->scale[i * c->m.scale_stride + k] = scale_code(r, wild);
     }
-    if (kind == MOTE_W_MXFP4) {
+    if (kind >= MOTE_W_MXFP4) {
         size_t columns = n_in / 32;
         c->m.scale_stride = columns + rnd_below(r, 3);
         c->scale = guard_alloc(g, n_out ? (n_out - 1) * c->m.scale_stride + columns : 0);
@@ -95,11 +96,12 @@ static void make_linear(rnd *r, guard *g, linear_case *c, mote__wkind kind, size
     }
     if (style == ZEROS && rnd_below(r, 2))
         for (size_t i = 0; i < bytes; i++)
-            c->data[i] &= kind == MOTE_W_MXFP4 ? 0x88 : 0x80;
+            c->data[i] &= kind >= MOTE_W_MXFP4 ? 0x88 : 0x80;
     c->m.data = c->data;
     c->m.scale = c->scale;
     c->ldxp = mote__arranged_size(kind, n_in);
-    assert_true(c->ldxp >= n_in && c->ldxp % (16 * per_word) == 0 && c->ldxp < n_in + 16 * per_word);
+    if (kind < MOTE_W_MXFP4)
+        assert_true(c->ldxp >= n_in && c->ldxp % (16 * per_word) == 0 && c->ldxp < n_in + 16 * per_word);
     c->x = guard_floats(g, n_rows * n_in);
     c->xp = guard_floats(g, n_rows * c->ldxp);
     fill_floats(r, c->x, n_rows * n_in, style);
@@ -124,7 +126,7 @@ static double weight_of(const mote__mat *m, size_t o, size_t k)
     }
 }
 
-static const char *const kind_name[MOTE_W_KINDS] = { "f32", "bf16", "fp8", "mxfp4" };
+static const char *const kind_name[MOTE_W_KINDS] = { "f32", "bf16", "fp8", "mxfp4", "mxfp4 pairs" };
 
 static void test_linear(void **state)
 {
@@ -133,7 +135,7 @@ static void test_linear(void **state)
         rnd r = start(seed);
         guard g = { .at_end = (int)rnd_below(&r, 2) };
         mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
-        size_t unit = kind == MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind);
+        size_t unit = kind >= MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind);
         size_t n_in = (1 + length(&r, seed % 50 ? 700 : 9000)) / unit * unit, n_out = length(&r, 70);
         size_t n_rows = seed % 100 == 7 ? 190 + rnd_below(&r, 8) : rnd_below(&r, 4) ? rnd_below(&r, 6) : rnd_below(&r, 20);
         int style = (int)rnd_below(&r, FLOAT_STYLES);
@@ -144,27 +146,34 @@ static void test_linear(void **state)
         float *want = guard_floats(&g, n_y), *got = guard_floats(&g, n_y);
         for (size_t i = 0; i < n_y; i++)
             want[i] = got[i] = 12345;
-        variants[0]->linear(&c.m, o0, o1, c.xp, n_rows, c.ldxp, want, ldy, scratch);
+        mote__kern_linear(variants[0], &c.m, o0, o1, c.xp, n_rows, c.ldxp, want, ldy, scratch);
         for (int v = 1; v < n_variants; v++) {
             for (size_t i = 0; i < n_y; i++)
                 got[i] = 12345;
-            variants[v]->linear(&c.m, o0, o1, c.xp, n_rows, c.ldxp, got, ldy, scratch);
+            mote__kern_linear(variants[v], &c.m, o0, o1, c.xp, n_rows, c.ldxp, got, ldy, scratch);
             check_same_f32(want, got, n_y, "linear/%s %s seed=%llu n_out=%zu [%zu,%zu) n_in=%zu rows=%zu ldy=%zu style=%s",
                            variants[v]->name, kind_name[kind], (unsigned long long)seed, n_out, o0, o1, n_in, n_rows, ldy,
                            style_name[style]);
         }
-        /* Against a sum in double. Each of the n_in terms passes at most n_in/16 + 5 roundings, plus one for the MXFP4
-         * partial sum: c = 1 with n = n_in/16 + 6 would do, 1 with n = n_in + 6 is the usual form. */
+        /* Against a sum in double. Each of the n_in terms passes at most n_in/16 + 5 roundings; MXFP4: n_in/512 + 7 with those of the
+         * integer and the scale, and each input is rounded to 2^-22 of its group's largest; pairs: n_in/128 + 13. */
         if (style == NORMAL || style == ALTERNATING || style == ZEROS)
             for (size_t row = 0; row < n_rows; row++)
                 for (size_t o = o0; o < o1; o++) {
-                    double sum = 0, magnitude = 0;
+                    double sum = 0, magnitude = 0, rounded = 0;
                     for (size_t k = 0; k < n_in; k++) {
-                        double t = weight_of(&c.m, o, k) * (double)c.x[row * n_in + k];
+                        float x = c.x[row * n_in + k];
+                        double t = weight_of(&c.m, o, k) * (double)(kind == MOTE_W_MXFP4_BF16 ? mote__bf16_round(x) : x);
                         sum += t;
                         magnitude += fabs(t);
+                        if (kind == MOTE_W_MXFP4) {
+                            double top = 0x1p-80;
+                            for (size_t i = k / 32 * 32; i < k / 32 * 32 + 32; i++)
+                                top = fmax(top, fabs((double)c.x[row * n_in + i]));
+                            rounded += fabs(weight_of(&c.m, o, k)) * top * 0x1p-22;
+                        }
                     }
-                    double bound = (double)(n_in / 16 + 6) * (double)FLT_EPSILON * magnitude;
+                    double bound = (double)(n_in / 16 + 13) * (double)FLT_EPSILON * magnitude + rounded;
                     if (!(fabs(sum - (double)want[row * ldy + o]) <= bound))
                         fail_msg("linear/scalar %s seed=%llu n_in=%zu [%zu,%zu] is %a, want %a within %a", kind_name[kind],
                                  (unsigned long long)seed, n_in, row, o, (double)want[row * ldy + o], sum, bound);
@@ -184,9 +193,9 @@ static void test_linear_wide(void **state)
         linear_case c;
         float want[7 * 5], got[7 * 5];
         make_linear(&r, &g, &c, (mote__wkind)kind, 5, 40000, 7, NORMAL);
-        variants[0]->linear(&c.m, 0, 5, c.xp, 7, c.ldxp, want, 5, scratch);
+        mote__kern_linear(variants[0], &c.m, 0, 5, c.xp, 7, c.ldxp, want, 5, scratch);
         for (int v = 1; v < n_variants; v++) {
-            variants[v]->linear(&c.m, 0, 5, c.xp, 7, c.ldxp, got, 5, scratch);
+            mote__kern_linear(variants[v], &c.m, 0, 5, c.xp, 7, c.ldxp, got, 5, scratch);
             check_same_f32(want, got, 35, "linear/%s %s wide", variants[v]->name, kind_name[kind]);
         }
         guard_free(&g);
@@ -194,10 +203,10 @@ static void test_linear_wide(void **state)
     free(scratch);
 }
 
+/* every column lies where kern/lanes.h says, no two at one place, and the rest is zero */
 static void test_arrange(void **state)
 {
-    for (int kind = 0; kind < MOTE_W_KINDS; kind++) {
-        size_t g = mote__columns_per_word((mote__wkind)kind);
+    for (int kind = 0; kind < MOTE_W_MXFP4; kind++)
         for (size_t n = 0; n < 300; n++) {
             float x[300], dst[512];
             size_t size = mote__arranged_size((mote__wkind)kind, n), zeros = 0;
@@ -207,12 +216,51 @@ static void test_arrange(void **state)
                 dst[k] = -1;
             mote__arrange((mote__wkind)kind, dst, x, n);
             for (size_t k = 0; k < n; k++)
-                assert_true(dst[k / (16 * g) * 16 * g + k % g * 16 + k / g % 16] == x[k]);
+                assert_true(dst[mote__arranged_at((mote__wkind)kind, k)] == x[k]);
             for (size_t k = 0; k < size; k++)
                 zeros += dst[k] == 0;
             assert_int_equal(zeros, size - n);
             assert_true(dst[size] == -1);
         }
+    /* FP8: what is too small is zero, what is too large or no number is NaN */
+    const float odd[8] = { 0x1p-81f, -0x1.fffffep-81f, 0x1p-80f, 0x1.fffffep79f, 0x1p80f, -INFINITY, NAN, -0.f };
+    float dst[64];
+    mote__arrange(MOTE_W_FP8, dst, odd, 8);
+    for (size_t k = 0; k < 8; k++) {
+        float got = dst[mote__arranged_at(MOTE_W_FP8, k)];
+        assert_true(k >= 4 && k < 7 ? isnan(got) : k == 2 || k == 3 ? got == odd[k] : mote__f32_bits(got) == 0);
+    }
+}
+
+/* Fixed point: integers and units give inputs back to half of 2^-21 of their group's largest power of two */
+static void test_fixed(void **state)
+{
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        rnd r = start(seed);
+        size_t n = 32 * (1 + rnd_below(&r, 40));
+        int style = (int)rnd_below(&r, FLOAT_STYLES);
+        float x[32 * 40];
+        uint8_t *dst = malloc(mote__arranged_size(MOTE_W_MXFP4, n) * sizeof(float));
+        fill_floats(&r, x, n, style);
+        mote__arrange(MOTE_W_MXFP4, (float *)(void *)dst, x, n);
+        for (size_t k = 0; k < n; k++) {
+            const uint8_t *chunk = dst + k / MOTE_FX_COLUMNS * MOTE_FX_BYTES;
+            size_t lane = k / 32 % 4 * 4 + k / 128 % 4, in = k % 32;
+            const uint8_t *p = chunk + (in / 8 * 2 + in % 2) * 3 * 64 + lane * 4 + in % 8 / 2;
+            double got = (int8_t)p[0] + (int8_t)p[64] * 256.0 + (int8_t)p[128] * 65536.0, top = 0x1p-80;
+            float unit;
+            int finite = 1;
+            memcpy(&unit, chunk + MOTE_FX_SCALE + lane * 4, 4);
+            for (size_t i = k / 32 * 32; i < k / 32 * 32 + 32; i++) {
+                top = fmax(top, fabs((double)x[i]));
+                finite &= fabsf(x[i]) < 0x1p80f;
+            }
+            if (!finite)
+                assert_true(isnan(unit) && got == 0);
+            else
+                assert_true(fabs(got * 2 * (double)unit - (double)x[k]) <= exp2(floor(log2(top)) - 22));
+        }
+        free(dst);
     }
 }
 
@@ -526,7 +574,7 @@ static void test_mask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange),
+        cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_mask),

@@ -94,7 +94,7 @@ static void test_any_cut(void **state)
             float *xp = malloc((mote__arranged_size(kind, n_in) + 1) * sizeof(float));
             for (size_t k = 0; k < n_rows; k++) {
                 mote__arrange(kind, xp, m[i].x + (jobs[i].rows ? jobs[i].rows[k] : k) * jobs[i].ldx, n_in);
-                mote__kern_at(0)->linear(&m[i].m, 0, n_out, xp, 1, 0, m[i].want + k * jobs[i].ldy, jobs[i].ldy, NULL);
+                mote__kern_linear(mote__kern_at(0), &m[i].m, 0, n_out, xp, 1, 0, m[i].want + k * jobs[i].ldy, jobs[i].ldy, NULL);
             }
             free(xp);
         }

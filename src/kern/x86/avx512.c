@@ -5,20 +5,24 @@
 #include <math.h>
 
 #include "kern/exp.h"
+#include "kern/fixed.h"
 #include "kern/kern.h"
+#include "kern/lanes.h"
 #include "kern/variants.h"
 #include "kern/x86/vec_common.h"
 #include "num/formats.h"
 
 #include "kern/x86/attend_body.h"
 #include "kern/x86/index_body.h"
+#include "kern/x86/mx_body.h"
 #include "kern/x86/linear_body.h"
+#include "kern/x86/pairs_body.h"
 #include "kern/x86/simple_body.h"
 
 void mote__kern_fill_avx512(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){
-        .name = "avx512", .linear = linear, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
+        .name = "avx512", .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
         .exp = exp_all, .dots = dots, .mix = mix, .index_scores = index_scores,
         .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,
                     [MOTE_KV_FP4_64] = decode_fp4_64, [MOTE_KV_FP4_128] = decode_fp4_128, [MOTE_KV_FP8] = decode_fp8,

@@ -1,18 +1,15 @@
-/* Linears on vectors, included once per instruction set.
+/* Linears on vectors, included once per instruction set. MXFP4: mx_body.h.
  *
- * Few rows (1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
+ * Few rows (1-8, AVX2: 1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
  * of the inputs. More rows: 16 outputs at a time, K in blocks of 256 floats. A block is decoded once as fp32 in lane
  * layout (16 KiB, so it stays in L1) and serves up to MANY_ROWS rows, whose partial sums wait in the scratch; register tiles
  * of TILE_O outputs times TILE_R rows walk it. (Decoding whole rows of weights first was slower: the decoded rows left
  * L1, and writing them cost as much as 8 rows of arithmetic.) Either way lane p of a sum sees the columns that kern.h
  * gives it, in ascending order.
  *
- * MXFP4 scales are applied as the definition has it, fma(t, scale, sum), also after decoding: weights scaled beforehand
- * would round twice where a product is denormal. The price is one fma in nine.
- * FP8 is decoded as half floats, 2^-8 times the value; the scale carries the 2^8, and the product is the exact one.
- *
- * Not done here but by the scalar definition: E8M0 codes whose float is no plain exponent shift. No checkpoint has them.
- * E4M3 NaN codes are noticed on the way, and the output is then NaN as every sum over them is. */
+ * Scales of FP8: with few rows the inputs are multiplied, once for all outputs of a row of scales; with many the weights, once
+ * for all rows. Both products are exact, because inputs lie between 2^-80 and 2^80 and SCALE_RANGE leaves room for them;
+ * scales beyond it, and E8M0 codes that are no plain exponent shift, go the scalar way. No checkpoint has them. */
 
 enum {
     BLOCK_O = 16,                          /* outputs decoded at once                                */
@@ -20,9 +17,10 @@ enum {
     GROUPS = BLOCK_O / TILE_O,
     TILE_FLOATS = TILE_O * TILE_R * 16,    /* partial sums of a register tile                        */
     MANY_ROWS = 192,                       /* whose partial sums fit into the scratch (asserted below) */
+    SCALE_RANGE = 38,                      /* 80 + 38 + 8 (E4M3_UNIT) is still a normal float        */
 };
 
-/* Column vector i of the words v. F32, BF16, FP8 (unscaled, times 2^-8). */
+/* Column vector i of the words v. F32, BF16, FP8 (unscaled, divided by E4M3_UNIT). */
 INLINE void decode_words(const mote__wkind kind, vf out[4], vi v)
 {
     if (kind == MOTE_W_F32) {
@@ -44,19 +42,11 @@ INLINE vi step_words(const uint8_t *p, int h, size_t n)
     return vi_load_n(p + h * VN * 4, n <= from ? 0 : n - from < VN ? n - from : VN);
 }
 
-/* the scales of a step of 64 columns, times 2^8 (see top); s: its two codes, of which the second may not exist */
+/* the scales of a step of 64 columns, times E4M3_UNIT; s: its two codes, of which the second may not exist */
 INLINE vf fp8_scale(const uint8_t *s, int two, int h)
 {
-    return fp8_scale_vec((uint32_t)(s[0] + 8) << 23, two ? (uint32_t)(s[1] + 8) << 23 : 0, h);
-}
-
-INLINE uint32_t mx_codes(const uint8_t *s, size_t n_words)
-{
-    uint32_t codes = 0;
-    if (n_words == 16)
-        return load_u32(s);
-    memcpy(&codes, s, n_words / 4);
-    return codes;
+    const uint32_t unit = E4M3_UNIT_LOG2;
+    return fp8_scale_vec((s[0] + unit) << 23, two ? (s[1] + unit) << 23 : 0, h);
 }
 
 /* true if a scale of outputs [o0, o1) needs the scalar definition */
@@ -70,173 +60,153 @@ static int odd_scales(const mote__mat *m, size_t o0, size_t o1)
     if (m->kind == MOTE_W_FP8)
         for (size_t row = (m->scale_row0 + o0) / 32; row <= (m->scale_row0 + o1 - 1) / 32; row++)
             for (size_t i = 0; i < (m->n_in + 31) / 32; i++)
-                odd |= m->scale[row * m->scale_stride + i] > 246;
+                odd |= (uint8_t)(m->scale[row * m->scale_stride + i] - (127 - SCALE_RANGE)) > 2 * SCALE_RANGE;
     return odd;
 }
 
 /* ---- few rows ----------------------------------------------------------------------------------------------- */
 
-typedef struct few_state {
-    vf acc[4][4][HALVES];                  /* [output][row]            */
-    vi seen[4];                            /* FP8: largest code | 0x80 */
-} few_state;
-
-/* one step of `n` words (16, or fewer in the last) */
-INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, few_state *st, const uint8_t *w, size_t row_bytes,
-                     const uint8_t *scale, size_t scale_stride, const float *x, size_t ldxp, size_t n)
+/* one step of `n` words (16, or fewer in the last); acc: [output][row][half] */
+INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf acc[4][FEW_ROWS][HALVES], const uint8_t *w,
+                     size_t row_bytes, const float *x, size_t ldxp, size_t n)
 {
+    const int g = kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
     UNROLL for (int h = 0; h < HALVES; h++) {
-        vi v[4];
+        vf c[4][4];
         UNROLL for (int o = 0; o < n_o; o++)
-            v[o] = step_words(w + (size_t)o * row_bytes, h, n);
-        if (kind == MOTE_W_MXFP4) {
-            vf t[4][4];
-            UNROLL for (int o = 0; o < n_o; o++)
-                UNROLL for (int r = 0; r < n_r; r++)
-                    t[o][r] = vf_zero();
-            UNROLL for (int i = 0; i < 8; i++) {
-                UNROLL for (int o = 0; o < n_o; o++) {
-                    vf c = vf_nibble(v[o], i);
-                    UNROLL for (int r = 0; r < n_r; r++)
-                        t[o][r] = vf_fma(c, vf_load(x + (size_t)r * ldxp + i * 16 + h * VN), t[o][r]);
-                }
+            decode_words(kind, c[o], step_words(w + (size_t)o * row_bytes, h, n));
+        UNROLL for (int i = 0; i < g; i++)
+            UNROLL for (int r = 0; r < n_r; r++) {
+                vf xv = vf_keep(vf_load(x + (size_t)r * ldxp + i * 16 + h * VN));
+                UNROLL for (int o = 0; o < n_o; o++)
+                    acc[o][r][h] = vf_fma(c[o][i], xv, acc[o][r][h]);
             }
-            UNROLL for (int o = 0; o < n_o; o++) {
-                vf s = mx_scale(mx_codes(scale + (size_t)o * scale_stride, n), h);
-                UNROLL for (int r = 0; r < n_r; r++)
-                    st->acc[o][r][h] = vf_fma(t[o][r], s, st->acc[o][r][h]);
-            }
-            continue;
-        }
-        const int g = kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
-        vf s = vf_zero();
-        if (kind == MOTE_W_FP8)
-            s = fp8_scale(scale, n > 8, h);
-        UNROLL for (int o = 0; o < n_o; o++) {
-            vf c[4];
-            decode_words(kind, c, v[o]);
-            if (kind == MOTE_W_FP8)
-                st->seen[o] = vi_max_u8(st->seen[o], vi_or(v[o], vi_set8(0x80)));
-            UNROLL for (int i = 0; i < g; i++) {
-                vf weight = kind == MOTE_W_FP8 ? vf_mul(c[i], s) : c[i];
-                UNROLL for (int r = 0; r < n_r; r++)
-                    st->acc[o][r][h] = vf_fma(weight, vf_load(x + (size_t)r * ldxp + i * 16 + h * VN), st->acc[o][r][h]);
-            }
-        }
     }
 }
 
-/* outputs o .. o+n_o-1 (FP8: all in one row of scales) of n_r rows */
-INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, const float *xp,
-                size_t ldxp, float *y, size_t ldy)
+/* A part of K: columns [k, k + n), the first one or the last one; sums of [output][row] wait in between. */
+typedef struct few_part { size_t k, n; int first, last; float *sums; } few_part;
+
+/* outputs o .. o+n_o-1 of n_r rows; x: the part's columns (FP8: multiplied by the scales) */
+INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, few_part part, const float *x,
+                size_t ldx, float *y, size_t ldy)
 {
-    const size_t g = kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
-    const size_t words = m->n_in / g, row_bytes = words * 4, step_scales = kind == MOTE_W_MXFP4 ? 4 : 2;
-    const uint8_t *w = m->data + o * row_bytes, *scale = m->scale;
-    if (kind == MOTE_W_MXFP4)
-        scale += o * m->scale_stride;
-    if (kind == MOTE_W_FP8)
-        scale += (m->scale_row0 + o) / 32 * m->scale_stride;
-    few_state st;
-    UNROLL for (int i = 0; i < n_o; i++) {
-        st.seen[i] = vi_zero();
+    const size_t g = mote__columns_per_word(kind), row_bytes = m->n_in / g * 4;
+    const uint8_t *w = m->data + o * row_bytes + part.k / g * 4;
+    vf acc[4][FEW_ROWS][HALVES];
+    UNROLL for (int i = 0; i < n_o; i++)
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
-                st.acc[i][r][h] = vf_zero();
-    }
-    const float *x = xp;
-    size_t left = words;
+                acc[i][r][h] = part.first ? vf_zero() : vf_load(part.sums + (i * n_r + r) * 16 + h * VN);
+    const uint8_t *block = w;
+    size_t left = part.n / g, asked = 0;
     for (; left >= 16; left -= 16, w += 64, x += 16 * g) {
-        few_step(kind, n_o, n_r, &st, w, row_bytes, scale, m->scale_stride, x, ldxp, 16);
-        if (kind == MOTE_W_MXFP4 || kind == MOTE_W_FP8)
-            scale += step_scales;
+        UNROLL for (int i = 0; i < n_o; i++)
+            prefetch(block, asked + (size_t)i * 64);
+        asked += 64 * (size_t)n_o;
+        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, 16);
     }
     if (left)
-        few_step(kind, n_o, n_r, &st, w, row_bytes, scale, m->scale_stride, x, ldxp, left);
-    UNROLL for (int i = 0; i < n_o; i++) {
-        int bad = kind == MOTE_W_FP8 && vi_any_eq8(st.seen[i], vi_set8(0xff));
+        few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, left);
+    UNROLL for (int i = 0; i < n_o; i++)
         UNROLL for (int r = 0; r < n_r; r++) {
-            float p[16];
+            float last[16], *p = part.last ? last : part.sums + (i * n_r + r) * 16;
             UNROLL for (int h = 0; h < HALVES; h++)
-                vf_store(p + h * VN, st.acc[i][r][h]);
-            y[(size_t)r * ldy + o + (size_t)i] = bad ? NAN : lane_sum(p);
+                vf_store(p + h * VN, acc[i][r][h]);
+            if (part.last)
+                y[(size_t)r * ldy + o + (size_t)i] = lane_sum(p);
         }
-    }
 }
 
 #define FEW(kind, n_o, n_r)                                                                                    \
-    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, const float *xp, size_t ldxp, float *y, size_t ldy) \
+    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy) \
     {                                                                                                          \
-        few(kind, n_o, n_r, m, o, xp, ldxp, y, ldy);                                                           \
+        few(kind, n_o, n_r, m, o, part, x, ldx, y, ldy);                                                       \
     }
-#define FEW_KIND(kind) FEW(kind, 4, 1) FEW(kind, 2, 1) FEW(kind, 1, 1) FEW(kind, 2, 2) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4)
+typedef void few_fn(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy);
+typedef struct few_row { few_fn *one, *several; size_t n_several; } few_row;     /* one output, several outputs */
+#define FEW_BOTH(kind, n_o, n_r) { few_##kind##_1_##n_r, few_##kind##_##n_o##_##n_r, n_o }
+#if defined(__AVX512F__)
+#define FEW_KIND(kind)                                                                                                         \
+    FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 1, 5) FEW(kind, 1, 6) FEW(kind, 1, 7) FEW(kind, 1, 8) \
+    FEW(kind, 4, 1) FEW(kind, 4, 2) FEW(kind, 2, 3) FEW(kind, 2, 4) FEW(kind, 2, 5) FEW(kind, 2, 6) FEW(kind, 2, 7) FEW(kind, 2, 8)
+#define FEW_ROWS_OF(kind)                                                                                                      \
+    { FEW_BOTH(kind, 4, 1), FEW_BOTH(kind, 4, 2), FEW_BOTH(kind, 2, 3), FEW_BOTH(kind, 2, 4),                                  \
+      FEW_BOTH(kind, 2, 5), FEW_BOTH(kind, 2, 6), FEW_BOTH(kind, 2, 7), FEW_BOTH(kind, 2, 8) }
+#else
+#define FEW_KIND(kind) FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 2, 1)
+#define FEW_ROWS_OF(kind) { FEW_BOTH(kind, 2, 1), FEW_BOTH(kind, 1, 2), FEW_BOTH(kind, 1, 3), FEW_BOTH(kind, 1, 4) }
+#endif
 FEW_KIND(MOTE_W_F32)
 FEW_KIND(MOTE_W_BF16)
 FEW_KIND(MOTE_W_FP8)
-FEW_KIND(MOTE_W_MXFP4)
-
-typedef void few_fn(const mote__mat *m, size_t o, const float *xp, size_t ldxp, float *y, size_t ldy);
-typedef struct few_row { few_fn *one, *several; size_t n_several; } few_row;     /* one output, several outputs */
-#define FEW_ROWS_OF(kind)                                                                                      \
-    { { few_##kind##_1_1, FEW_O1 == 4 ? few_##kind##_4_1 : few_##kind##_2_1, FEW_O1 },                         \
-      { few_##kind##_1_2, FEW_O2 == 2 ? few_##kind##_2_2 : few_##kind##_1_2, FEW_O2 },                         \
-      { few_##kind##_1_3, few_##kind##_1_3, 1 }, { few_##kind##_1_4, few_##kind##_1_4, 1 } }
-static const few_row few_rows[MOTE_W_KINDS][4] = {
-    [MOTE_W_F32] = FEW_ROWS_OF(MOTE_W_F32), [MOTE_W_BF16] = FEW_ROWS_OF(MOTE_W_BF16),
-    [MOTE_W_FP8] = FEW_ROWS_OF(MOTE_W_FP8), [MOTE_W_MXFP4] = FEW_ROWS_OF(MOTE_W_MXFP4),
+static const few_row few_rows[MOTE_W_KINDS][FEW_ROWS] = {
+    [MOTE_W_F32] = FEW_ROWS_OF(MOTE_W_F32), [MOTE_W_BF16] = FEW_ROWS_OF(MOTE_W_BF16), [MOTE_W_FP8] = FEW_ROWS_OF(MOTE_W_FP8),
 };
 
-static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
-                       size_t ldy)
+/* dst: columns [k, k + n) of one row times the scales of output o */
+static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, size_t n, const float *xp)
 {
-    for (size_t r = 0; r < n_rows; r += 4) {
-        const few_row *f = &few_rows[m->kind][n_rows - r < 4 ? n_rows - r - 1 : 3];
-        for (size_t o = o0; o < o1;) {
-            size_t in_scale_row = 32 - (m->scale_row0 + o) % 32, n = f->n_several;
-            int fits = o1 - o >= n && (m->kind != MOTE_W_FP8 || in_scale_row >= n);
-            (fits ? f->several : f->one)(m, o, xp + r * ldxp, ldxp, y + r * ldy, ldy);
-            o += fits ? n : 1;
+    const uint8_t *scale = m->scale + (m->scale_row0 + o) / 32 * m->scale_stride + k / 32;
+    for (size_t end = k + n; k < end; k += 64, dst += 64, scale += 2)
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            vf s = fp8_scale(scale, m->n_in - k > 32, h);
+            UNROLL for (size_t i = 0; i < 64; i += 16)
+                vf_store(dst + i + h * VN, vf_mul(vf_load(xp + k + i + h * VN), s));
         }
+}
+
+/* n_rows <= FEW_ROWS. 32 outputs at a time, FP8: up to the end of a row of scales. More than FEW_WHOLE rows are cut into parts of K
+ * that stay in L1 while the outputs pass by. */
+enum { FEW_OUTPUTS = 32, FEW_WHOLE = 3, FEW_COLUMNS = 512, FEW_SUMS = FEW_OUTPUTS * FEW_ROWS * 16 };
+static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
+                       size_t ldy, float *scratch)
+{
+    const few_row *f = &few_rows[m->kind][n_rows - 1];
+    const size_t columns = n_rows > FEW_WHOLE && m->n_in > FEW_COLUMNS ? FEW_COLUMNS : m->n_in;
+    for (size_t from = o0, end; from < o1; from = end) {
+        size_t most = m->kind == MOTE_W_FP8 ? FEW_OUTPUTS - (m->scale_row0 + from) % 32 : FEW_OUTPUTS;
+        end = o1 - from < most ? o1 : from + most;
+        size_t k = 0;
+        do {                                                 /* once, too, where there are no columns: their sum is 0 */
+            few_part part = { k, m->n_in - k < columns ? m->n_in - k : columns, k == 0, m->n_in - k <= columns, scratch };
+            const float *x = xp + k;
+            size_t ldx = ldxp;
+            if (m->kind == MOTE_W_FP8) {
+                ldx = (columns + 63) / 64 * 64 + 16;
+                for (size_t r = 0; r < n_rows; r++)
+                    scale_inputs(scratch + FEW_SUMS + r * ldx, m, from, k, part.n, xp + r * ldxp);
+                x = scratch + FEW_SUMS;
+            }
+            for (size_t o = from, n; o < end; o += n, part.sums += n * n_rows * 16) {
+                n = end - o < f->n_several ? 1 : f->n_several;
+                (n > 1 ? f->several : f->one)(m, o, part, x, ldx, y, ldy);
+            }
+        } while ((k += columns) < m->n_in);
     }
 }
 
 /* ---- many rows ---------------------------------------------------------------------------------------------- */
 
-/* A K block decoded: [output][vector][16]; MXFP4 scales: [output][step][16]. `seen`: as few_state has it. */
-typedef struct block {
-    _Alignas(64) float w[BLOCK_O][BLOCK_V * 16];
-    _Alignas(64) float scale[BLOCK_O][BLOCK_V / 8 * 16];
-    vi seen[BLOCK_O];
-} block;
+/* A K block decoded: [output][vector][16] */
+typedef struct block { _Alignas(64) float w[BLOCK_O][BLOCK_V * 16]; } block;
 
 /* Vectors [v0, v0 + n_v) of outputs [o0, o0 + n). v0 is a multiple of BLOCK_V, so blocks begin and end with steps. */
 INLINE void decode_block(const mote__wkind kind, const mote__mat *m, size_t o0, size_t n, size_t v0, size_t n_v, block *b)
 {
-    const size_t g = kind == MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
-    const size_t words = m->n_in / g, s0 = v0 / g, n_steps = n_v / g;
+    const size_t g = mote__columns_per_word(kind), words = m->n_in / g, s0 = v0 / g, n_steps = n_v / g;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *w = m->data + ((o0 + i) * words + s0 * 16) * 4, *scale = m->scale;
-        if (kind == MOTE_W_MXFP4)
-            scale += (o0 + i) * m->scale_stride + s0 * 4;
         if (kind == MOTE_W_FP8)
             scale += (m->scale_row0 + o0 + i) / 32 * m->scale_stride + s0 * 2;
         for (size_t s = 0; s < n_steps; s++) {
             const size_t left = words - (s0 + s) * 16 < 16 ? words - (s0 + s) * 16 : 16;
             float *dst = b->w[i] + s * g * 16;
             UNROLL for (int h = 0; h < HALVES; h++) {
-                vi v = step_words(w + s * 64, h, left);
-                if (kind == MOTE_W_MXFP4) {
-                    UNROLL for (int k = 0; k < 8; k++)
-                        vf_store(dst + k * 16 + h * VN, vf_nibble(v, k));
-                    vf_store(b->scale[i] + s * 16 + h * VN, mx_scale(mx_codes(scale + s * 4, left), h));
-                    continue;
-                }
                 vf c[4], sv = vf_zero();
-                decode_words(kind, c, v);
-                if (kind == MOTE_W_FP8) {
+                decode_words(kind, c, step_words(w + s * 64, h, left));
+                if (kind == MOTE_W_FP8)
                     sv = fp8_scale(scale + s * 2, left > 8, h);
-                    b->seen[i] = vi_max_u8(b->seen[i], vi_or(v, vi_set8(0x80)));
-                }
                 UNROLL for (size_t k = 0; k < g; k++)
                     vf_store(dst + k * 16 + h * VN, kind == MOTE_W_FP8 ? vf_mul(c[k], sv) : c[k]);
             }
@@ -249,7 +219,6 @@ static void decode_any(const mote__mat *m, size_t o0, size_t n, size_t v0, size_
     switch (m->kind) {
     case MOTE_W_BF16: decode_block(MOTE_W_BF16, m, o0, n, v0, n_v, b); break;
     case MOTE_W_FP8: decode_block(MOTE_W_FP8, m, o0, n, v0, n_v, b); break;
-    case MOTE_W_MXFP4: decode_block(MOTE_W_MXFP4, m, o0, n, v0, n_v, b); break;
     default: decode_block(MOTE_W_F32, m, o0, n, v0, n_v, b); break;
     }
 }
@@ -278,79 +247,29 @@ INLINE void tile(const int n_r, const float *w, size_t n_v, const float *x, size
     }
 }
 
-/* The same for MXFP4: n_v is a multiple of 8, and a scale vector meets the sum of 8 columns. n_o outputs only, because the
- * sums of a step need registers of their own. */
-INLINE void tile_scaled(const int n_o, const int n_r, const float *w, size_t n_v, const float *x, size_t ldxp, float *sums,
-                        const float *scale)
-{
-    UNROLL for (int h = 0; h < HALVES; h++) {
-        vf acc[TILE_O][TILE_R];
-        UNROLL for (int o = 0; o < n_o; o++)
-            UNROLL for (int r = 0; r < n_r; r++)
-                acc[o][r] = vf_load(sums + (o * TILE_R + r) * 16 + h * VN);
-        for (size_t s = 0; s < n_v / 8; s++) {
-            vf t[TILE_O][TILE_R];
-            UNROLL for (int o = 0; o < n_o; o++)
-                UNROLL for (int r = 0; r < n_r; r++)
-                    t[o][r] = vf_zero();
-            UNROLL for (size_t k = s * 8; k < s * 8 + 8; k++) {
-                vf xv[TILE_R];
-                UNROLL for (int r = 0; r < n_r; r++)
-                    xv[r] = vf_load(x + (size_t)r * ldxp + k * 16 + (size_t)(h * VN));
-                UNROLL for (int o = 0; o < n_o; o++) {
-                    vf wv = vf_keep(vf_load(w + ((size_t)o * BLOCK_V + k) * 16 + (size_t)(h * VN)));
-                    UNROLL for (int r = 0; r < n_r; r++)
-                        t[o][r] = vf_fma(wv, xv[r], t[o][r]);
-                }
-            }
-            UNROLL for (int o = 0; o < n_o; o++) {
-                vf sv = vf_load(scale + ((size_t)o * (BLOCK_V / 8) + s) * 16 + (size_t)(h * VN));
-                UNROLL for (int r = 0; r < n_r; r++)
-                    acc[o][r] = vf_fma(t[o][r], sv, acc[o][r]);
-            }
-        }
-        UNROLL for (int o = 0; o < n_o; o++)
-            UNROLL for (int r = 0; r < n_r; r++)
-                vf_store(sums + (o * TILE_R + r) * 16 + h * VN, acc[o][r]);
-    }
-}
-
-typedef void tile_fn(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale);
+typedef void tile_fn(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums);
 #define TILE(n_r)                                                                                                   \
-    static void tile_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale) \
-    {                                                                                                               \
-        tile(n_r, w, n_v, x, ldxp, sums);                                                                           \
-    }
-#define TILE_SCALED(n_r)                                                                                            \
-    static void tile_scaled_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums, const float *scale) \
-    {                                                                                                               \
-        for (int o = 0; o < TILE_O; o += SCALED_O)                                                                  \
-            tile_scaled(SCALED_O, n_r, w + o * BLOCK_V * 16, n_v, x, ldxp, sums + o * TILE_R * 16,                   \
-                        scale + o * (BLOCK_V / 8) * 16);                                                            \
-    }
-TILE(1) TILE(2) TILE(3) TILE_SCALED(1) TILE_SCALED(2) TILE_SCALED(3)
+    static void tile_##n_r(const float *w, size_t n_v, const float *x, size_t ldxp, float *sums) { tile(n_r, w, n_v, x, ldxp, sums); }
+TILE(1) TILE(2) TILE(3)
 #if defined(__AVX512F__)
 TILE(4) TILE(5) TILE(6)
 static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
 #else
 static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3 };
 #endif
-static tile_fn *const tiles_scaled[SCALED_R] = { tile_scaled_1, tile_scaled_2, tile_scaled_3 };
 
-_Static_assert((MANY_ROWS + TILE_R) / SCALED_R * GROUPS * TILE_FLOATS <= MOTE_LINEAR_SCRATCH, "sums fit into the scratch");
+_Static_assert((MANY_ROWS + TILE_R) / TILE_R * GROUPS * TILE_FLOATS <= MOTE_LINEAR_SCRATCH, "sums fit into the scratch");
 
 /* n_o <= BLOCK_O outputs from o0 on of n_rows <= MANY_ROWS rows. sums: [tile of rows][GROUPS][TILE_FLOATS] */
 static void linear_block(const mote__mat *m, size_t o0, size_t n_o, const float *xp, size_t n_rows, size_t ldxp, float *y,
                          size_t ldy, float *sums)
 {
-    const int scaled = m->kind == MOTE_W_MXFP4;
     const size_t n_v = mote__arranged_size(m->kind, m->n_in) / 16, groups = (n_o + TILE_O - 1) / TILE_O;
     /* rows in equal shares: 8 rows are 4 + 4, not 6 + 2 */
-    const size_t most = scaled ? SCALED_R : TILE_R, n_shares = (n_rows + most - 1) / most;
-    const size_t share = (n_rows + n_shares - 1) / n_shares;
-    tile_fn *const *tile_of = scaled ? tiles_scaled : tiles;
+    const size_t n_shares = (n_rows + TILE_R - 1) / TILE_R, share = (n_rows + n_shares - 1) / n_shares;
     block b;
-    memset(&b, 0, sizeof b);                                 /* outputs beyond n_o stay zero */
+    if (n_o % TILE_O)                                        /* outputs that do not exist are computed all the same */
+        memset(&b, 0, sizeof b);
     memset(sums, 0, n_shares * GROUPS * TILE_FLOATS * sizeof *sums);
     for (size_t v = 0; v < n_v; v += BLOCK_V) {
         const size_t n = n_v - v < BLOCK_V ? n_v - v : BLOCK_V;
@@ -358,15 +277,14 @@ static void linear_block(const mote__mat *m, size_t o0, size_t n_o, const float 
         float *to = sums;
         for (size_t r = 0; r < n_rows; r += share, to += GROUPS * TILE_FLOATS)
             for (size_t q = 0; q < groups; q++)
-                tile_of[(n_rows - r < share ? n_rows - r : share) - 1](b.w[q * TILE_O], n, xp + r * ldxp + v * 16, ldxp,
-                                                                       to + q * TILE_FLOATS, b.scale[q * TILE_O]);
+                tiles[(n_rows - r < share ? n_rows - r : share) - 1](b.w[q * TILE_O], n, xp + r * ldxp + v * 16, ldxp,
+                                                                     to + q * TILE_FLOATS);
     }
     for (size_t i = 0; i < n_o; i++) {
-        const int bad = vi_any_eq8(b.seen[i], vi_set8(0xff));
         const float *from = sums + i / TILE_O * TILE_FLOATS + i % TILE_O * TILE_R * 16;
         for (size_t r = 0; r < n_rows; r += share, from += GROUPS * TILE_FLOATS)
             for (size_t k = 0; k < share && r + k < n_rows; k++)
-                y[(r + k) * ldy + o0 + i] = bad ? NAN : lane_sum(from + k * 16);
+                y[(r + k) * ldy + o0 + i] = lane_sum(from + k * 16);
     }
 }
 
@@ -377,8 +295,10 @@ static void linear(const mote__mat *m, size_t o0, size_t o1, const float *xp, si
         return;
     if (odd_scales(m, o0, o1))
         mote__linear_scalar(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
-    else if (n_rows <= 4)
-        linear_few(m, o0, o1, xp, n_rows, ldxp, y, ldy);
+    else if (m->kind == MOTE_W_MXFP4)
+        mx_linear(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
+    else if (n_rows <= FEW_ROWS && (m->kind != MOTE_W_FP8 || n_rows * (m->n_in + 128) + FEW_SUMS <= MOTE_LINEAR_SCRATCH))
+        linear_few(m, o0, o1, xp, n_rows, ldxp, y, ldy, scratch);
     else
         for (size_t r = 0; r < n_rows; r += MANY_ROWS)
             for (size_t o = o0; o < o1; o += BLOCK_O)

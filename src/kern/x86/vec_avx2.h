@@ -10,9 +10,9 @@
 
 enum { VN = 8, HALVES = 2 };
 enum { TILE_O = 4, TILE_R = 3 };          /* register tile: 12 sums, 3 + 1 operands: all 16 registers */
-enum { SCALED_O = 2, SCALED_R = 3 };      /* MXFP4: 6 sums twice, 3 + 1 operands           */
+enum { MX_O = 2, MX_R = 1, MX_MANY_FROM = 3 };  /* MXFP4: 2 outputs times 3 limbs, twice        */
 enum { MIX_H = 4, MIX_V = 2 };
-enum { FEW_O1 = 2, FEW_O2 = 1, FEW_O4 = 1 };
+enum { FEW_ROWS = 4 };
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -61,6 +61,15 @@ INLINE vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 #define vi_sra(a, n) _mm256_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm256_max_epu8(a, b); }
 INLINE int vi_any_eq8(vi a, vi b) { return _mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)) != 0; }
+INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
+INLINE vi vi_unpack_hi32(vi a, vi b) { return _mm256_unpackhi_epi32(a, b); }
+INLINE vi vi_unpack_lo64(vi a, vi b) { return _mm256_unpacklo_epi64(a, b); }
+INLINE vi vi_unpack_hi64(vi a, vi b) { return _mm256_unpackhi_epi64(a, b); }
+INLINE vi vi_keep(vi v)
+{
+    __asm__("" : "+x"(v));
+    return v;
+}
 INLINE vi vi_bits(vf v) { return _mm256_castps_si256(v); }
 INLINE vf vf_bits(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm256_cvtps_epi32(v); }
@@ -98,11 +107,25 @@ INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
     }
 }
 
-INLINE vf mx_scale(uint32_t codes, int h)
+INLINE vf mx_lane_scale(const uint8_t *codes, int h)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    v = _mm_shuffle_epi8(v, h ? _mm_setr_epi8(2, 6, 10, 14, 3, 7, 11, 15, 0, 0, 0, 0, 0, 0, 0, 0)
+                              : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0));
+    return vf_bits(vi_sll(_mm256_cvtepu8_epi32(v), 23));
+}
+
+INLINE vf mx_step_scale(uint32_t codes, int h)
 {
     const __m256i spread = _mm256_set_epi32(0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff, 0x00ffffff,
                                             0x00ffffff, 0x00ffffff);
     return vf_bits(vi_srl(_mm256_shuffle_epi8(vi_set((int32_t)(codes >> 16 * h)), spread), 1));
+}
+
+INLINE vi mx_codes_of(vi v)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    return _mm256_shuffle_epi8(table, vi_and(v, vi_set8(15)));
 }
 
 INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h) { return vf_bits(vi_set((int32_t)(h ? b : a))); }
@@ -112,17 +135,23 @@ INLINE __m256i half_of_e4m3(__m256i v)
     return _mm256_and_si256(_mm256_srai_epi16(v, 1), _mm256_set1_epi16((short)0xbfff));
 }
 
+/* by way of half floats: the same fields one exponent bit wider, so the values are 2^-8 times the codes' */
+enum { E4M3_UNIT_LOG2 = 8 };
 INLINE void e4m3_columns(vf out[4], vi v)
 {
-    /* in each 128-bit half bytes 0 of its words, bytes 1, 2, 3; then 8 bytes 0, 8 bytes 1, ... */
-    const __m256i group = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2,
-                                           6, 10, 14, 3, 7, 11, 15);
-    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(v, group), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    __m256i a = half_of_e4m3(_mm256_unpacklo_epi8(_mm256_setzero_si256(), bytes));    /* columns 0 | 2 */
-    __m256i b = half_of_e4m3(_mm256_unpackhi_epi8(_mm256_setzero_si256(), bytes));    /* columns 1 | 3 */
+    /* of each 128 bits: even bytes of the first and second half, odd ones of both; then 8 even ones of all first halves, ... */
+    const __m256i group = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3,
+                                           5, 7, 9, 11, 13, 15);
+    const __m256i nan = vi_set8(0x7f);
+    v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(v, group), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    __m256i bad = _mm256_cmpeq_epi8(vi_and(v, nan), nan);
+    __m256i a = half_of_e4m3(_mm256_unpacklo_epi8(_mm256_setzero_si256(), v));         /* columns 0 | 1 */
+    __m256i b = half_of_e4m3(_mm256_unpackhi_epi8(_mm256_setzero_si256(), v));         /* columns 2 | 3 */
+    a = vi_or(a, _mm256_unpacklo_epi8(bad, bad));
+    b = vi_or(b, _mm256_unpackhi_epi8(bad, bad));
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(a));
-    out[1] = _mm256_cvtph_ps(_mm256_castsi256_si128(b));
-    out[2] = _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1));
+    out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1));
+    out[2] = _mm256_cvtph_ps(_mm256_castsi256_si128(b));
     out[3] = _mm256_cvtph_ps(_mm256_extracti128_si256(b, 1));
 }
 
@@ -148,6 +177,7 @@ INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
 /* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8 of a group 4608: nothing
  * saturates. */
 typedef __m256i vacc;
+enum { VACC_WORDS = 2 };                  /* 4 pairs of at most 2 * 24 * 128 */
 INLINE vacc vacc_zero(void) { return vi_zero(); }
 INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u8, s8)); }
 INLINE vi vacc_finish(vacc acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }

@@ -9,9 +9,9 @@
 
 enum { VN = 16, HALVES = 1 };             /* lanes of a vector; vectors that make 16 lanes */
 enum { TILE_O = 4, TILE_R = 6 };          /* register tile: 24 sums, 6 + 1 operands        */
-enum { SCALED_O = 4, SCALED_R = 3 };      /* MXFP4: 12 sums twice, 3 + 1 operands          */
+enum { MX_O = 4, MX_R = 2, MX_MANY_FROM = 5 };  /* MXFP4: 8 outputs and rows times 3 limbs, 4 + 1 operands */
 enum { MIX_H = 4, MIX_V = 4 };            /* heads times vectors of mix                    */
-enum { FEW_O1 = 4, FEW_O2 = 2, FEW_O4 = 1 };    /* outputs at once for 1, 2, 3-4 rows      */
+enum { FEW_ROWS = 8 };                    /* rows whose sums stay in registers        */
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -61,6 +61,15 @@ INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 #define vi_sra(a, n) _mm512_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
 INLINE int vi_any_eq8(vi a, vi b) { return _mm512_cmpeq_epi8_mask(a, b) != 0; }
+INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }       /* within 128 bits */
+INLINE vi vi_unpack_hi32(vi a, vi b) { return _mm512_unpackhi_epi32(a, b); }
+INLINE vi vi_unpack_lo64(vi a, vi b) { return _mm512_unpacklo_epi64(a, b); }
+INLINE vi vi_unpack_hi64(vi a, vi b) { return _mm512_unpackhi_epi64(a, b); }
+INLINE vi vi_keep(vi v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
 INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm512_cvtps_epi32(v); }
@@ -99,13 +108,28 @@ INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
     out[0] = vf_e2m1(_mm512_srlv_epi32(twice, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28)));
 }
 
-/* Scales of the 16 words of an MXFP4 step: E8M0 codes of 4 groups, 4 lanes each, codes 1..254 only. Vector h of HALVES. */
-INLINE vf mx_scale(uint32_t codes, int h)
+/* E8M0 codes (1..254) of a chunk's 16 groups as the floats of its 16 sums, see kern/fixed.h. Vector h of HALVES. */
+INLINE vf mx_lane_scale(const uint8_t *codes, int h)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    v = _mm_shuffle_epi8(v, _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    return vf_bits(vi_sll(_mm512_cvtepu8_epi32(v), 23));
+}
+
+/* E8M0 codes (1..254) of the 4 groups of 16 words, 4 lanes each */
+INLINE vf mx_step_scale(uint32_t codes, int h)
 {
     const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff, 0x02ffffff, 0x02ffffff, 0x02ffffff,
                                             0x02ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff,
                                             0x00ffffff, 0x00ffffff, 0x00ffffff);
-    return vf_bits(vi_srl(_mm512_shuffle_epi8(_mm512_set1_epi32((int32_t)codes), spread), 1));
+    return vf_bits(vi_srl(_mm512_shuffle_epi8(vi_set((int32_t)codes), spread), 1));
+}
+
+/* doubled E2M1 value + 12 of the low nibble of every byte: the table is there four times, for any bits above */
+INLINE vi mx_codes_of(vi v)
+{
+    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    return _mm512_permutexvar_epi8(v, table);
 }
 
 /* lanes 0-7 the float of bits a, lanes 8-15 that of bits b; vector h of HALVES */
@@ -114,29 +138,29 @@ INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h)
     return vf_bits(_mm512_mask_blend_epi32(0xff00, vi_set((int32_t)a), vi_set((int32_t)b)));
 }
 
-/* E4M3 codes as half-precision floats: the same fields one exponent bit wider, so the values are 2^-8 times the codes'.
- * (Half denormals convert at full speed; the same trick in fp32 would make denormal operands, about 100 cycles each.)
- * In: codes in the high bytes of 16-bit lanes, low bytes 0. */
-INLINE __m512i half_of_e4m3(__m512i v)
-{
-    return _mm512_and_si512(_mm512_srai_epi16(v, 1), _mm512_set1_epi16((short)0xbfff));
-}
-
-/* The four columns of each word of E4M3 codes, each times 2^-8. NaN codes give +-480 * 2^-8: callers look for them. */
+/* The four columns of each word of E4M3 codes (kern/lanes.h), divided by E4M3_UNIT. NaN codes give NaN. Each code is looked
+ * up as the two bytes of its BF16: for codes from 8 on code * 16 + 0x3c00, below that 2^-9 times the code. */
+enum { E4M3_UNIT_LOG2 = 0 };
+#define E4M3_HIGH(n) n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n
+#define E4M3_LOW 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0
 INLINE void e4m3_columns(vf out[4], vi v)
 {
-    /* byte i of every word, 16 of them, into the high bytes of 16 consecutive 16-bit lanes */
-    const __m512i p01 = _mm512_set_epi8(61, 0, 57, 0, 53, 0, 49, 0, 45, 0, 41, 0, 37, 0, 33, 0, 29, 0, 25, 0, 21, 0, 17, 0,
-                                        13, 0, 9, 0, 5, 0, 1, 0, 60, 0, 56, 0, 52, 0, 48, 0, 44, 0, 40, 0, 36, 0, 32, 0,
-                                        28, 0, 24, 0, 20, 0, 16, 0, 12, 0, 8, 0, 4, 0, 0, 0);
-    const __m512i p23 = _mm512_add_epi8(p01, _mm512_set1_epi16(0x0200));
-    const __mmask64 high = 0xaaaaaaaaaaaaaaaa;
-    __m512i a = half_of_e4m3(_mm512_maskz_permutexvar_epi8(high, p01, v));
-    __m512i b = half_of_e4m3(_mm512_maskz_permutexvar_epi8(high, p23, v));
-    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(a));
-    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1));
-    out[2] = _mm512_cvtph_ps(_mm512_castsi512_si256(b));
-    out[3] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1));
+    static const _Alignas(64) uint8_t high[128] = {
+        0x00, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c,
+        E4M3_HIGH(0x3d), E4M3_HIGH(0x3e), E4M3_HIGH(0x3f), E4M3_HIGH(0x40), E4M3_HIGH(0x41), E4M3_HIGH(0x42),
+        0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7f,
+    };
+    static const _Alignas(64) uint8_t low[128] = {
+        0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+        E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW,
+    };
+    vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)), l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
+    h = _mm512_ternarylogic_epi32(h, v, vi_set8(0x80), 0xf8);          /* h | (v & 0x80) */
+    vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h), odd = vi_set((int32_t)0xffff0000);
+    out[0] = vf_bits(vi_sll(a, 16));
+    out[1] = vf_bits(vi_and(a, odd));
+    out[2] = vf_bits(vi_sll(b, 16));
+    out[3] = vf_bits(vi_and(b, odd));
 }
 
 /* 16 consecutive E4M3 codes in order, times 2^-8 */
@@ -160,6 +184,7 @@ INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
 
 /* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32 columns. */
 typedef __m512i vacc;
+enum { VACC_WORDS = 4 };                  /* words of 8 codes of up to 24 times any byte that one of them holds */
 INLINE vacc vacc_zero(void) { return vi_zero(); }
 INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm512_dpbusd_epi32(acc, u8, s8); }
 INLINE vi vacc_finish(vacc acc) { return acc; }
