@@ -91,9 +91,23 @@ typedef struct mote__kern_ops {
 
     /* scores[t*16 + e] for n_tiles consecutive tiles */
     void (*index_scores)(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles);
+
+    /* Passes of top-k (kern/topk.c) over scores; NaN is not above anything, zeros are equal.
+     *   count_above   how many of x are above t
+     *   range_above   the same, and the least and the greatest of them (+inf, -inf if there is none)
+     *   take_above    x[i] above t and first + i go to score and index, in order; returns how many. Up to MOTE_PACK_SLACK more
+     *                 places of score and index may be overwritten
+     *   keep_above    pairs above t and the first n_equal of those equal to t stay, in order and in place; returns how many */
+    size_t (*count_above)(const float *x, size_t n, float t);
+    size_t (*range_above)(const float *x, size_t n, float t, float *low, float *high);
+    size_t (*take_above)(float *score, uint32_t *index, const float *x, size_t n, uint32_t first, float t);
+    size_t (*keep_above)(float *score, uint32_t *index, size_t n, float t, size_t n_equal);
+    /* most[b] = the maximum of x[b*block .. ) without NaN, -inf if nothing is left; the last block may be short */
+    void (*block_maxima)(float *most, const float *x, size_t n, size_t block);
 } mote__kern_ops;
 
 enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
+enum { MOTE_PACK_SLACK = 16 };
 
 const mote__kern_ops *mote__kern(void);                      /* the best this CPU has (and MOTE_CPU_MASK allows)           */
 const mote__kern_ops *mote__kern_at(int level);              /* 0 scalar, 1 avx2, 2 avx512; NULL if this CPU lacks it or the

@@ -180,9 +180,9 @@ static void finish_candidates(const struct select *s, size_t row, mote__topk *bl
 static void op_init(const struct select *s, uint8_t *op, mote__topk *best, mote__topk *blocks)
 {
     const mote__config *c = &s->p->net->config;
-    mote__topk_init(best, c->index_topk, op);
+    mote__topk_init(best, s->p->net->kern, c->index_topk, op);
     if (s->candidates == MOTE_CAND_MAKE)
-        mote__topk_init(blocks, c->candidate_topk_blocks, op + align64(mote__topk_bytes(c->index_topk)));
+        mote__topk_init(blocks, s->p->net->kern, c->candidate_topk_blocks, op + align64(mote__topk_bytes(c->index_topk)));
 }
 
 static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -214,7 +214,7 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
         struct query k;
         prepare(&k, s, row, thread);
         mote__topk *best = (mote__topk *)(void *)(s->ops + i * s->op_bytes);
-        mote__topk_init(best, s->p->net->config.index_topk, (uint8_t *)best + align64(sizeof *best));
+        mote__topk_init(best, s->p->net->kern, s->p->net->config.index_topk, (uint8_t *)best + align64(sizeof *best));
         size_t strips = (k.n + STRIP - 1) / STRIP, first = strips * part / s->parts, last = strips * (part + 1) / s->parts;
         float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + row * s->max_blocks : NULL;
         size_t end_entry = last * STRIP < k.n ? last * STRIP : k.n;

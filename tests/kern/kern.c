@@ -437,6 +437,64 @@ static void test_index_scores(void **state)
     }
 }
 
+/* ---- top-k's passes ------------------------------------------------------------------------------------------- */
+
+static void test_passes(void **state)
+{
+    static const float some[] = { 0, -0.f, 0.25f, -0.5f, 1, -INFINITY, INFINITY, 0x1p-149f };
+    for (uint64_t seed = 1; seed <= 1500; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t n = rnd_below(&r, 8) ? length(&r, 300) : rnd_below(&r, 3000), block = (size_t)1 << rnd_below(&r, 5);
+        size_t n_blocks = (n + block - 1) / block, n_equal = rnd_below(&r, 3) ? rnd_below(&r, 40) : 0;
+        int style = (int)rnd_below(&r, FLOAT_STYLES), few = (int)rnd_below(&r, 3) == 0;
+        uint32_t first = (uint32_t)rnd_u64(&r);
+        float *x = guard_floats(&g, n), t = few || !rnd_below(&r, 3) ? some[rnd_below(&r, 8)] : rnd_unit(&r), low[2], high[2];
+        fill_floats(&r, x, n, style);
+        for (size_t i = 0; few && i < n; i++)
+            x[i] = some[rnd_below(&r, 8)];
+        float *score[2] = { guard_floats(&g, n + MOTE_PACK_SLACK), guard_floats(&g, n + MOTE_PACK_SLACK) };
+        uint32_t *index[2] = { guard_alloc(&g, (n + MOTE_PACK_SLACK) * 4), guard_alloc(&g, (n + MOTE_PACK_SLACK) * 4) };
+        float *most[2] = { guard_floats(&g, n_blocks), guard_floats(&g, n_blocks) };
+        size_t count = variants[0]->count_above(x, n, t);
+        assert_int_equal(variants[0]->range_above(x, n, t, &low[0], &high[0]), count);
+        assert_int_equal(variants[0]->take_above(score[0], index[0], x, n, first, t), count);
+        variants[0]->block_maxima(most[0], x, n, block);
+        for (int v = 1; v < n_variants; v++) {
+            const char *name = variants[v]->name;
+            unsigned long long s = seed;
+            assert_int_equal(variants[v]->count_above(x, n, t), count);
+            assert_int_equal(variants[v]->range_above(x, n, t, &low[1], &high[1]), count);
+            check_same_f32(low, low + 1, 1, "range_above/%s low seed=%llu n=%zu", name, s, n);
+            check_same_f32(high, high + 1, 1, "range_above/%s high seed=%llu n=%zu", name, s, n);
+            assert_int_equal(variants[v]->take_above(score[1], index[1], x, n, first, t), count);
+            check_same_f32(score[0], score[1], count, "take_above/%s seed=%llu n=%zu", name, s, n);
+            assert_memory_equal(index[0], index[1], count * 4);
+            variants[v]->block_maxima(most[1], x, n, block);
+            check_same_f32(most[0], most[1], n_blocks, "block_maxima/%s seed=%llu n=%zu block=%zu", name, s, n, block);
+        }
+        /* keep_above works in place: each variant gets its own copy of all scores */
+        size_t kept = 0;
+        for (int v = 0; v < n_variants; v++) {
+            float *into = score[v > 0];
+            for (size_t i = 0; i < n; i++) {
+                into[i] = x[i];
+                index[v > 0][i] = first + (uint32_t)i;
+            }
+            size_t got = variants[v]->keep_above(into, index[v > 0], n, t, n_equal);
+            kept = v ? kept : got;
+            assert_int_equal(got, kept);
+            check_same_f32(score[0], into, kept, "keep_above/%s seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
+            assert_memory_equal(index[0], index[v > 0], kept * 4);
+        }
+        size_t equal = 0;
+        for (size_t i = 0; i < n; i++)
+            equal += x[i] == t;
+        assert_int_equal(kept, count + (equal < n_equal ? equal : n_equal));
+        guard_free(&g);
+    }
+}
+
 /* Put entries into a tile, get them back, and score them the plain way: decoded query times decoded key, in double. */
 static void test_index_meaning(void **state)
 {
@@ -529,7 +587,7 @@ int main(void)
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores),
-        cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -46,6 +46,12 @@ INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), w, v);
 }
 
+/* bit i: lane i of b is above that of a; never for NaN */
+INLINE unsigned vf_less_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+/* the lanes of the mask, moved together; what lies behind them is anything */
+INLINE vf vf_pack(vf v, unsigned mask) { return _mm512_maskz_compress_ps((__mmask16)mask, v); }
+
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE vi vi_load_n(const void *p, size_t n) { return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p); }
 INLINE void vi_store(void *p, vi v) { _mm512_storeu_si512(p, v); }
@@ -61,6 +67,10 @@ INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 #define vi_sra(a, n) _mm512_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
 INLINE int vi_any_eq8(vi a, vi b) { return _mm512_cmpeq_epi8_mask(a, b) != 0; }
+INLINE vi vi_count(uint32_t from)
+{
+    return vi_add(vi_set((int32_t)from), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
 INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm512_cvtps_epi32(v); }
