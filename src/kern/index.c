@@ -18,22 +18,35 @@ static int doubled(uint8_t code)
     return code & 8 ? -value[code & 7] : value[code & 7];
 }
 
+/* Groups of one head are brought to its smallest scale where that costs a factor of at most 8, so that in most heads all
+ * groups have the same (kern.h). */
 void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim)
 {
     assert(dim % 32 == 0);
-    for (size_t h = 0; h < n_heads; h++)
+    for (size_t h = 0; h < n_heads; h++, q += dim, codes += dim, code_sum += dim / 32, scales += dim / 32) {
+        uint8_t packed[16], scale;
+        float least = INFINITY;
         for (size_t g = 0; g < dim / 32; g++) {
-            uint8_t packed[16], scale;
-            int sum = 0;
-            mote__kvfmts[MOTE_KV_MXFP4].encode(packed, &scale, q + h * dim + g * 32, 32);
+            mote__kvfmts[MOTE_KV_MXFP4].encode(packed, &scale, q + g * 32, 32);
+            int any = 0;
             for (size_t c = 0; c < 32; c++) {
                 int v = doubled(packed[c / 2] >> 4 * (c % 2) & 15);
-                codes[h * dim + g * 32 + query_at(c)] = (int8_t)v;
-                sum += v;
+                codes[g * 32 + query_at(c)] = (int8_t)v;
+                any |= v;
             }
-            code_sum[h * (dim / 32) + g] = sum;
-            scales[h * (dim / 32) + g] = mote__e8m0_decode(scale) * 0.25f;
+            scales[g] = any ? mote__e8m0_decode(scale) * 0.25f : 0;          /* 0 for now: any scale does for zeros */
+            if (any && scales[g] < least)
+                least = scales[g];
         }
+        for (size_t g = 0; g < dim / 32; g++) {
+            int times = 1;
+            for (scales[g] = scales[g] > 0 ? scales[g] : least < INFINITY ? least : 1; times < 8 && scales[g] > least; times *= 2)
+                scales[g] *= 0.5f;
+            code_sum[g] = 0;
+            for (size_t c = g * 32; c < g * 32 + 32; c++)
+                code_sum[g] += codes[c] = (int8_t)(codes[c] * times);
+        }
+    }
 }
 
 void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes,

@@ -43,15 +43,17 @@ void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in);
  *   codes   word w (columns 8w..8w+7, low nibble first) of entry e at byte (w*16 + e)*4 of the tile; dim/2*16 bytes a tile
  *   scales  E8M0 of group g (32 columns) of entry e at byte e*(dim/32) + g                           dim/32*16 bytes a tile
  * score(e) = sum over heads h, ascending, of fma(max(d_h, 0), weight_h, s), s from +0, with d_h = sum over groups g, ascending, of
- * fma((float)i, q_scale*k_scale, d) from +0 and i = the exact integer sum of products of doubled codes (so q_scale holds 1/4).
+ * fma((float)i, q_scale*k_scale, d) from +0 and i = the exact integer sum of products of doubled key codes and query codes. Query codes
+ * are doubled E2M1 values times 2^t, t = min(3, how many powers of two the group's scale is above the head's smallest), and
+ * q_scale is the group's scale / 4 / 2^t (of a group of zeros: the smallest): the same products, and in most heads one scale.
  * round_bf16 (published math): d_h, max(d_h,0)*weight_h and the final sum are rounded to BF16 (the sum adds the rounded
  * products in fp32). */
 typedef struct mote__index_query {
     size_t n_heads, dim;
-    const int8_t *codes;     /* [n_heads][dim] doubled E2M1 values (-12..12), column order of the key words:
+    const int8_t *codes;     /* [n_heads][dim] doubled E2M1 values * 2^t (-96..96), column order of the key words:
                                 for word w: columns 8w, 8w+2, 8w+4, 8w+6 then 8w+1, 8w+3, 8w+5, 8w+7              */
     const int32_t *code_sum; /* [n_heads][dim/32] sum of the codes of a group (for unsigned-times-signed products)   */
-    const float *scales;     /* [n_heads][dim/32] 2^e / 4                                                            */
+    const float *scales;     /* [n_heads][dim/32] 2^e / 4 / 2^t                                                      */
     const float *weights;    /* [n_heads]                                                                            */
     int round_bf16;
 } mote__index_query;

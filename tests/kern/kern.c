@@ -406,34 +406,91 @@ static void test_dots_mix(void **state)
     }
 }
 
+/* Scales of keys and of the query's groups near each other, near but for a few, far apart, or anything; bytes of any value, or
+ * all at the largest (sums then come closest to what their integers hold). */
 static void test_index_scores(void **state)
 {
     static const size_t dims[] = { 32, 64, 96, 128, 128, 128, 160, 512, 544 };
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 600; seed++) {
         rnd r = start(seed);
         guard g = { .at_end = (int)rnd_below(&r, 2) };
-        size_t dim = dims[rnd_below(&r, 9)], heads = rnd_below(&r, 9), tiles = rnd_below(&r, 4), groups = dim / 32;
-        int style = (int)rnd_below(&r, FLOAT_STYLES), wild = rnd_below(&r, 3) == 0;
+        size_t dim = dims[rnd_below(&r, 9)], heads = rnd_below(&r, 8) ? rnd_below(&r, 12) : rnd_below(&r, 140);
+        size_t tiles = rnd_below(&r, 10), groups = dim / 32;
+        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), scales = (int)rnd_below(&r, 4);
+        int largest = rnd_below(&r, 8) == 0;
         float *q = guard_floats(&g, heads * dim), *qs = guard_floats(&g, heads * groups), *w = guard_floats(&g, heads);
         int8_t *codes = guard_alloc(&g, heads * dim);
         int32_t *sums = guard_alloc(&g, heads * groups * 4);
         uint8_t *keys = guard_alloc(&g, tiles * dim * 8), *key_scales = guard_alloc(&g, tiles * groups * 16);
         float *want = guard_floats(&g, tiles * 16), *got = guard_floats(&g, tiles * 16);
         fill_floats(&r, q, heads * dim, style);
-        fill_floats(&r, w, heads, NORMAL);
+        for (size_t i = 0; largest && i < heads * dim; i++)
+            q[i] = (rnd_below(&r, 64) ? 6 : -6) * (i / 32 % 3 ? 8 : 1);
+        for (size_t i = 0; scales >= 2 && i < heads * groups; i++) {
+            float times = ldexpf(1, scales == 2 && rnd_below(&r, 8) ? 0 : (int)rnd_below(&r, 12) - 6);
+            for (size_t c = 0; c < 32; c++)
+                q[i * 32 + c] *= rnd_below(&r, 2) && scales == 3 ? 0 : times;
+        }
+        fill_floats(&r, w, heads, rnd_below(&r, 8) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES));
         mote__index_query_encode(codes, sums, qs, q, heads, dim);
         fill_bytes(&r, keys, tiles * dim * 8);
+        if (largest)
+            memset(keys, rnd_below(&r, 2) ? 0x77 : 0xff, tiles * dim * 8);
         for (size_t i = 0; i < tiles * groups * 16; i++)
-            key_scales[i] = scale_code(&r, wild);
+            switch (scales) {
+            case 0: key_scales[i] = (uint8_t)(120 + rnd_below(&r, 4)); break;
+            case 1: key_scales[i] = (uint8_t)(120 + rnd_below(&r, rnd_below(&r, 300) ? 4 : 8)); break;
+            case 2: key_scales[i] = (uint8_t)(110 + rnd_below(&r, 30)); break;
+            default: key_scales[i] = (uint8_t)rnd_below(&r, 256);
+            }
         mote__index_query query = { heads, dim, codes, sums, qs, w, (int)rnd_below(&r, 2) };
         variants[0]->index_scores(want, &query, keys, key_scales, tiles);
         for (int v = 1; v < n_variants; v++) {
             variants[v]->index_scores(got, &query, keys, key_scales, tiles);
-            check_same_f32(want, got, tiles * 16, "index_scores/%s seed=%llu heads=%zu dim=%zu tiles=%zu bf16=%d style=%s",
+            check_same_f32(want, got, tiles * 16, "index_scores/%s seed=%llu heads=%zu dim=%zu tiles=%zu bf16=%d style=%s scales=%d",
                            variants[v]->name, (unsigned long long)seed, heads, dim, tiles, query.round_bf16,
-                           style_name[style]);
+                           style_name[style], scales);
         }
         guard_free(&g);
+    }
+}
+
+/* Codes and scales of an encoded query are what MXFP4 says, whatever the scales were brought to; a head whose groups lie within a
+ * factor of 8 has one scale. */
+static void test_index_query(void **state)
+{
+    enum { DIM = 128, GROUPS = DIM / 32 };
+    const mote__kvfmt *f = &mote__kvfmts[MOTE_KV_MXFP4];
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        rnd r = start(seed);
+        float q[DIM], want[DIM], qs[GROUPS], group_scale[GROUPS];
+        int8_t codes[DIM];
+        int32_t sums[GROUPS];
+        uint8_t packed[DIM / 2], scale[GROUPS];
+        int span = (int)rnd_below(&r, 9), zeros = (int)rnd_below(&r, GROUPS * 2);
+        fill_floats(&r, q, DIM, NORMAL);
+        for (int i = 0; i < DIM; i++)
+            q[i] = i / 32 == zeros ? 0 : ldexpf(q[i], (i / 32) % 2 ? span : 0);
+        f->encode(packed, scale, q, DIM);
+        f->decode(want, packed, scale, DIM);
+        mote__index_query_encode(codes, sums, qs, q, 1, DIM);
+        float least = INFINITY, most = 0;
+        for (int g = 0; g < GROUPS; g++) {
+            group_scale[g] = mote__e8m0_decode(scale[g]);
+            if (g != zeros) {
+                least = group_scale[g] < least ? group_scale[g] : least;
+                most = group_scale[g] > most ? group_scale[g] : most;
+            }
+            int sum = 0;
+            for (int c = 0; c < 32; c++) {
+                int word = c / 8, in = c % 8, at = word * 8 + in % 2 * 4 + in / 2;
+                assert_true((float)codes[g * 32 + at] * qs[g] * 2 == want[g * 32 + c]);
+                sum += codes[g * 32 + at];
+            }
+            assert_int_equal(sums[g], sum);
+        }
+        for (int g = 1; g < GROUPS && most <= 8 * least; g++)
+            assert_true(qs[g] == qs[0]);
     }
 }
 
@@ -586,7 +643,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -11,7 +11,7 @@
 #include "num/formats.h"
 
 #include "kern/x86/attend_body.h"
-#include "kern/x86/index_body.h"
+#include "kern/x86/index_avx512.h"
 #include "kern/x86/linear_body.h"
 #include "kern/x86/simple_body.h"
 #include "kern/x86/topk_body.h"

@@ -162,11 +162,4 @@ INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
 }
 
-/* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8 of a group 4608: nothing
- * saturates. */
-typedef __m256i vacc;
-INLINE vacc vacc_zero(void) { return vi_zero(); }
-INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u8, s8)); }
-INLINE vi vacc_finish(vacc acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
-
 #endif

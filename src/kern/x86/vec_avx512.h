@@ -162,16 +162,4 @@ INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
     out[0] = vf_bits(vi_sll(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)codes)), 16));
 }
 
-/* a lookup of the low nibble of every byte in a 16-byte table */
-INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
-{
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
-}
-
-/* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32 columns. */
-typedef __m512i vacc;
-INLINE vacc vacc_zero(void) { return vi_zero(); }
-INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm512_dpbusd_epi32(acc, u8, s8); }
-INLINE vi vacc_finish(vacc acc) { return acc; }
-
 #endif
