@@ -91,6 +91,11 @@ typedef struct mote__kern_ops {
     void (*mix)(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
                 size_t ldkv, size_t n, size_t dim);
 
+    /* A tile of scores s[h*lds + j], j < n, to probabilities, head by head: m = max(maximum, all s) (NaN left out), keep = exp(maximum
+     * - m), s = exp(s - m), denominator = denominator * keep + sum of s, ascending, in double; maximum = m. round: s is rounded to
+     * BF16 in the end. */
+    void (*soften)(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round);
+
     /* scores[t*16 + e] for n_tiles consecutive tiles */
     void (*index_scores)(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles);
 

@@ -153,6 +153,25 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
         }
 }
 
+static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round)
+{
+    for (size_t h = 0; h < n_heads; h++, s += lds) {
+        float m = maximum[h];
+        for (size_t j = 0; j < n; j++)
+            m = s[j] > m ? s[j] : m;
+        m += 0.f;
+        keep[h] = mote__exp_f32(maximum[h] - m);
+        double sum = 0;
+        for (size_t j = 0; j < n; j++) {
+            s[j] = mote__exp_f32(s[j] - m);
+            sum += (double)s[j];
+            s[j] = round ? mote__bf16_round(s[j]) : s[j];
+        }
+        denominator[h] = denominator[h] * (double)keep[h] + sum;
+        maximum[h] = m;
+    }
+}
+
 /* ---- top-k -------------------------------------------------------------------------------------------------- */
 
 static size_t count_above(const float *x, size_t n, float t)
@@ -213,7 +232,7 @@ static void block_maxima(float *most, const float *x, size_t n, size_t block)
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix,
+                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
                              .index_scores = mote__index_scores_scalar, .count_above = count_above,
                              .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
                              .block_maxima = block_maxima };

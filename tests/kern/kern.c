@@ -406,6 +406,37 @@ static void test_dots_mix(void **state)
     }
 }
 
+static void test_soften(void **state)
+{
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t heads = rnd_below(&r, 20), n = length(&r, 64), lds = n + rnd_below(&r, 3), n_s = ROWS(heads, lds, n);
+        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), round = (int)rnd_below(&r, 2);
+        float *from = guard_floats(&g, n_s), *s[2] = { guard_floats(&g, n_s), guard_floats(&g, n_s) };
+        float *keep[2] = { guard_floats(&g, heads), guard_floats(&g, heads) };
+        float *top[2] = { guard_floats(&g, heads), guard_floats(&g, heads) };
+        double *sum[2] = { guard_alloc(&g, heads * sizeof(double)), guard_alloc(&g, heads * sizeof(double)) };
+        fill_floats(&r, from, n_s, style);
+        for (int v = 0; v < n_variants; v++) {
+            int i = v > 0;
+            memcpy(s[i], from, n_s * sizeof(float));
+            for (size_t h = 0; h < heads; h++) {
+                top[i][h] = seed % 3 ? -1e30f : 0.5f;
+                sum[i][h] = seed % 3 ? 0 : 1.25;
+            }
+            variants[v]->soften(s[i], lds, heads, n, keep[i], top[i], sum[i], round);
+            check_same_f32(s[0], s[i], n_s, "soften/%s seed=%llu heads=%zu n=%zu style=%s", variants[v]->name,
+                           (unsigned long long)seed, heads, n, style_name[style]);
+            check_same_f32(keep[0], keep[i], heads, "soften/%s keep seed=%llu", variants[v]->name, (unsigned long long)seed);
+            check_same_f32(top[0], top[i], heads, "soften/%s maximum seed=%llu", variants[v]->name, (unsigned long long)seed);
+            for (size_t h = 0; h < heads; h++)
+                assert_true(sum[0][h] == sum[i][h] || (isnan(sum[0][h]) && isnan(sum[i][h])));
+        }
+        guard_free(&g);
+    }
+}
+
 /* Scales of keys and of the query's groups near each other, near but for a few, far apart, or anything; bytes of any value, or
  * all at the largest (sums then come closest to what their integers hold). */
 static void test_index_scores(void **state)
@@ -643,7 +674,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -100,13 +100,15 @@ INLINE vf vf_e2m1(vi v)
     return _mm512_permutexvar_ps(v, table);
 }
 
-/* 16 E2M1 values from 8 bytes */
+/* 16 E2M1 values from 8 bytes: nibble 2j and 2j + 1 of all 64 bits to the low bytes of words 2j and 2j + 1 (what lies above four
+ * bits of a word is not looked at) */
 INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)codes);
-    __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
-                                             _mm512_castsi128_si512(q));
-    out[0] = vf_e2m1(_mm512_srlv_epi32(twice, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28)));
+    const __m512i from = _mm512_setr_epi64(0x0000000400000000, 0x0000000c00000008, 0x0000001400000010, 0x0000001c00000018,
+                                           0x0000002400000020, 0x0000002c00000028, 0x0000003400000030, 0x0000003c00000038);
+    int64_t bits;
+    memcpy(&bits, codes, 8);
+    out[0] = vf_e2m1(_mm512_multishift_epi64_epi8(from, _mm512_set1_epi64(bits)));
 }
 
 /* Scales of the 16 words of an MXFP4 step: E8M0 codes of 4 groups, 4 lanes each, codes 1..254 only. Vector h of HALVES. */
