@@ -67,6 +67,21 @@ void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e,
     memcpy(scales, tile_scales + e * (dim / 32), dim / 32);
 }
 
+void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes, const uint8_t *scales, size_t from,
+                           size_t n, size_t dim)
+{
+    assert(to + n <= 16 && from + n <= 16);
+    to_codes += to * 4;
+    codes += from * 4;
+    if (n == 8)                                              /* half a tile: the published block of candidates */
+        for (size_t w = 0; w < dim / 8; w++)
+            memcpy(to_codes + w * 64, codes + w * 64, 32);
+    else
+        for (size_t w = 0; w < dim / 8; w++)
+            memcpy(to_codes + w * 64, codes + w * 64, n * 4);
+    memcpy(to_scales + to * (dim / 32), scales + from * (dim / 32), n * (dim / 32));
+}
+
 /* sum of products of the doubled codes of group g, query head h, entry e */
 static int group_dot(const int8_t *query, const uint8_t *tile, size_t g, size_t e)
 {

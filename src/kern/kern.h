@@ -57,11 +57,17 @@ typedef struct mote__index_query {
     const float *weights;    /* [n_heads]                                                                            */
     int round_bf16;
 } mote__index_query;
+/* Bytes of codes, code_sum and scales together */
+static inline size_t mote__index_query_bytes(size_t n_heads, size_t dim) { return n_heads * (dim + dim / 32 * 8); }
 /* Fill codes, code_sum, scales from q [n_heads][dim] (fp32): MXFP4-encodes it. */
 void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim);
 /* Write entry e's packed MXFP4 key (dim/2 bytes codes, dim/32 bytes scales, as mote__kvfmts encodes) into its tile. */
 void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes, const uint8_t *scales);
 void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e, const uint8_t *tile_codes, const uint8_t *tile_scales);
+
+/* Entries from .. from + n - 1 of a tile to places to .. of another. */
+void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes, const uint8_t *scales, size_t from,
+                           size_t n, size_t dim);
 
 typedef struct mote__kern_ops {
     const char *name;        /* "scalar", "avx2", "avx512" */

@@ -35,6 +35,7 @@ typedef struct mote__pass {
     int32_t *candidates; uint32_t *n_candidates; /* [candidate_topk_blocks] */
     /* per live row */
     float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *key, *gate, *iq, *iw, *router, *e, *ekv;
+    uint8_t *iq_coded;                           /* iq in integer form, where keys are MXFP4 */
     uint8_t *win;                                /* packed window entries of this layer */
     int32_t *expert_id; float *expert_weight;
     uint32_t *slots;                             /* slot of each live row, for gathers */

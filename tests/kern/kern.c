@@ -602,6 +602,16 @@ static void test_index_meaning(void **state)
         mote__index_tile_get(back, sback, DIM, (size_t)e, tile_codes, tile_scales);
         assert_memory_equal(back, packed, sizeof back);
         assert_memory_equal(sback, scale, sizeof sback);
+        uint8_t moved_codes[DIM / 2 * 16], moved_scales[DIM / 32 * 16];      /* one entry, or its half of the tile, elsewhere */
+        int n = e % 8 ? 1 : 8, to = (e + 8) % 16;
+        mote__index_tile_move(moved_codes, moved_scales, (size_t)to, tile_codes, tile_scales, (size_t)e, (size_t)n, DIM);
+        for (int i = 0; i < n; i++) {
+            uint8_t one[DIM / 2], one_scale[DIM / 32];
+            mote__index_tile_get(one, one_scale, DIM, (size_t)(e + i), tile_codes, tile_scales);
+            mote__index_tile_get(back, sback, DIM, (size_t)(to + i), moved_codes, moved_scales);
+            assert_memory_equal(back, one, sizeof back);
+            assert_memory_equal(sback, one_scale, sizeof sback);
+        }
         /* the layout of docs/format-kv.md, spelled out for word 3 */
         assert_memory_equal(tile_codes + (3 * 16 + e) * 4, packed + 12, 4);
     }
