@@ -364,7 +364,7 @@ int mote__select(mote__pass *p, size_t layer)
     size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads, runs = s.parts == 1 ? threads : p->n_rows;
     s.op_bytes = align64(sizeof(mote__topk)) + align64(mote__topk_bytes(c->index_topk)) +
                  (s.candidates == MOTE_CAND_MAKE ? align64(mote__topk_bytes(c->candidate_topk_blocks)) : 0);
-    s.max_blocks = s.candidates == MOTE_CAND_MAKE ? align64(n_max / c->candidate_block_size + 1) : 0;
+    s.max_blocks = s.candidates == MOTE_CAND_MAKE ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size) : 0;
     mote__buf *maxima = &p->maxima, *ops = &p->topk_states;
     if (mote__buf_reserve(ops, states * s.op_bytes) || mote__buf_reserve(maxima, runs * s.max_blocks * sizeof(float)))
         return MOTE_ENOMEM;
