@@ -94,15 +94,15 @@ int mote__bench_indexer(mote__bench *b)
 
 /* ---- top-k --------------------------------------------------------------------------------------------------------- */
 
-enum { BEST = 512, STRIP = 1024 };             /* strips as the selection pushes them */
+enum { BEST = 512, STRIP = MOTE_TOPK_STRIP };  /* strips as the selection pushes them */
 typedef struct topk { float *scores; size_t n; mote__topk t; void *memory; uint32_t best[BEST]; size_t n_best; } topk;
 
 static void run_topk(void *ctx, mote__bench_env *env)
 {
     topk *x = ctx;
-    mote__topk_init(&x->t, BEST, x->memory);
+    mote__topk_init(&x->t, env->kern, BEST, x->memory);
     for (size_t at = 0; at < x->n; at += STRIP)
-        mote__topk_push(&x->t, x->scores + at, STRIP, (uint32_t)at);
+        mote__topk_push(&x->t, x->scores + at, x->n - at < STRIP ? x->n - at : STRIP, (uint32_t)at);
     x->n_best = mote__topk_finish(&x->t, x->best);
 }
 

@@ -50,7 +50,9 @@ static int reserve(struct job *j, mote_err *err)
     mote_session *s = j->s;
     const mote__config *c = &s->model->net.config;
     size_t rows = j->feed->logits == MOTE_LOGITS_ALL ? decoder_rows(&j->k) : j->feed->logits == MOTE_LOGITS_LAST ? 1 : 0;
-    if (mote__buf_reserve(&s->ids, mote__mul(j->k.end, sizeof(int32_t))) || mote__kv_reserve(&s->seq.kv, s->n_kv, j->k.end) ||
+    /* ids grow where a cache block begins, so that all other steps allocate nothing */
+    size_t whole_blocks = mote__mul(mote__add(j->k.end, MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS, MOTE_BLOCK_TOKENS);
+    if (mote__buf_reserve(&s->ids, mote__mul(whole_blocks, sizeof(int32_t))) || mote__kv_reserve(&s->seq.kv, s->n_kv, j->k.end) ||
         mote__buf_reserve(&s->logits, mote__mul(mote__mul(rows, c->vocab_size), sizeof(float))))
         return mote__fail(err, MOTE_ENOMEM, "out of memory: %zu tokens need %.1f MiB of KV cache%s", (size_t)j->k.end,
                           mote__kv_layout_bytes_per_token(&s->seq.kv.pool->layout) * (double)j->k.end / 1048576,

@@ -12,34 +12,34 @@
 #include "base/mem.h"
 #include "num/formats.h"
 
-enum { TILE = 64 };
+enum { TILE = 64, HEADS = 8 };                       /* entries of a tile; heads scored between two prefetches */
+
+/* Floats from one decoded row to the next: a line more than a row, so that columns of many rows do not meet in a few sets of
+ * the cache. */
+static size_t row_stride(size_t dim) { return mote__add(mote__add(dim, 15) / 16 * 16, 16); }
 
 size_t mote__attend_scratch(size_t n_heads, size_t dim)
 {
     /* kv tile, scores, keep, maximum, denominator (double); parts padded to 16 floats so that all start a line */
     size_t heads = mote__mul(mote__add(n_heads, 15) / 16, 16);
-    return mote__add(mote__mul(TILE, mote__add(dim, 15) / 16 * 16), mote__mul(heads, TILE + 4));
+    return mote__add(mote__mul(TILE, row_stride(dim)), mote__mul(heads, TILE + 4));
 }
 
-void mote__attend_soften(const mote__kern_ops *kern, float *s, size_t n, float *keep, float *maximum, double *denominator)
+/* The lines of entry `at` into the second cache: entries lie anywhere in memory, and a tile's arithmetic takes longer than
+ * the next tile's misses when these come one after the other along with it. */
+static void prefetch(const mote__attend_args *a, size_t at)
 {
-    float m = *maximum;
-    for (size_t j = 0; j < n; j++)
-        m = s[j] > m ? s[j] : m;
-    *keep = mote__exp_f32(*maximum - m);
-    for (size_t j = 0; j < n; j++)
-        s[j] -= m;
-    kern->exp(s, s, n);
-    double sum = 0;
-    for (size_t j = 0; j < n; j++)
-        sum += (double)s[j];
-    *denominator = *denominator * (double)*keep + sum;
-    *maximum = m;
+    const mote__kvfmt *f = &mote__kvfmts[at < a->n_window ? a->window_fmt : a->main_fmt];
+    const mote__kv_ref *ref = at < a->n_window ? &a->window[at] : &a->main[at - a->n_window];
+    for (size_t i = 0; i < mote__kvfmt_code_bytes(f, a->dim); i += 64)
+        __builtin_prefetch(ref->codes + i, 0, 2);
+    if (f->group)
+        __builtin_prefetch(ref->scales, 0, 2);
 }
 
 void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float *scratch)
 {
-    size_t heads = (a->n_heads + 15) / 16 * 16, ldkv = (a->dim + 15) / 16 * 16, n = a->n_window + a->n_main;
+    size_t heads = (a->n_heads + 15) / 16 * 16, ldkv = row_stride(a->dim), n = a->n_window + a->n_main;
     float *kv = scratch, *s = kv + TILE * ldkv, *keep = s + heads * TILE, *maximum = keep + heads;
     double *denominator = (double *)(void *)(maximum + heads);
     for (size_t h = 0; h < a->n_heads; h++) {
@@ -54,13 +54,14 @@ void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float 
             const mote__kv_ref *ref = at < a->n_window ? &a->window[at] : &a->main[at - a->n_window];
             kern->decode[at < a->n_window ? a->window_fmt : a->main_fmt](kv + j * ldkv, ref->codes, ref->scales, a->dim);
         }
-        kern->dots(s, TILE, a->q, a->dim, a->n_heads, kv, ldkv, count, a->dim, a->scale);
-        for (size_t h = 0; h < a->n_heads; h++) {
-            float *row = s + h * TILE;
-            mote__attend_soften(kern, row, count, &keep[h], &maximum[h], &denominator[h]);
-            for (size_t j = 0; a->published && j < count; j++)
-                row[j] = mote__bf16_round(row[j]);
+        size_t next = first + count, n_next = n - next < TILE ? n - next : TILE;
+        for (size_t h = 0, some; h < a->n_heads; h += some) {
+            some = a->n_heads - h < HEADS ? a->n_heads - h : HEADS;
+            for (size_t j = n_next * h / a->n_heads; j < n_next * (h + some) / a->n_heads; j++)
+                prefetch(a, next + j);
+            kern->dots(s + h * TILE, TILE, a->q + h * a->dim, a->dim, some, kv, ldkv, count, a->dim, a->scale);
         }
+        kern->soften(s, TILE, a->n_heads, count, keep, maximum, denominator, a->published);
         kern->mix(a->out, a->dim, keep, s, TILE, a->n_heads, kv, ldkv, count, a->dim);
     }
     for (size_t h = 0; h < a->n_heads; h++) {

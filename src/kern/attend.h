@@ -22,8 +22,4 @@ typedef struct mote__attend_args {
 size_t mote__attend_scratch(size_t n_heads, size_t dim);      /* floats */
 void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float *scratch);
 
-/* Inside kern/: one tile of a running softmax. n scores of a query become unnormalised probabilities; keep is what earlier sums are
- * multiplied by; maximum and denominator move on. */
-void mote__attend_soften(const mote__kern_ops *kern, float *s, size_t n, float *keep, float *maximum, double *denominator);
-
 #endif

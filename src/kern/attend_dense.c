@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "num/formats.h"
 
 enum { TILE = MOTE_DENSE_TILE, QUERIES = 32 };
 
@@ -52,12 +51,7 @@ void mote__attend_dense(const mote__kern_ops *kern, const mote__dense_args *a, f
             uint64_t sees = a->pos + r + 1 - first;
             size_t visible = sees < count ? (size_t)sees : count, i0 = r * heads;
             together = visible == count ? a->n_rows - r : 1;
-            for (size_t i = i0; i < i0 + together * heads; i++) {
-                float *row = s + i * TILE;
-                mote__attend_soften(kern, row, visible, &keep[i], &maximum[i], &denominator[i]);
-                for (size_t j = 0; a->published && j < visible; j++)
-                    row[j] = mote__bf16_round(row[j]);
-            }
+            kern->soften(s + i0 * TILE, TILE, together * heads, visible, keep + i0, maximum + i0, denominator + i0, a->published);
             kern->mix(acc + i0 * ld, ld, keep + i0, s + i0 * TILE, TILE, together * heads, kv, ld, visible, a->dim);
         }
     }

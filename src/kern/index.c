@@ -18,22 +18,35 @@ static int doubled(uint8_t code)
     return code & 8 ? -value[code & 7] : value[code & 7];
 }
 
+/* Groups of one head are brought to its smallest scale where that costs a factor of at most 8, so that in most heads all
+ * groups have the same (kern.h). */
 void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim)
 {
     assert(dim % 32 == 0);
-    for (size_t h = 0; h < n_heads; h++)
+    for (size_t h = 0; h < n_heads; h++, q += dim, codes += dim, code_sum += dim / 32, scales += dim / 32) {
+        uint8_t packed[16], scale;
+        float least = INFINITY;
         for (size_t g = 0; g < dim / 32; g++) {
-            uint8_t packed[16], scale;
-            int sum = 0;
-            mote__kvfmts[MOTE_KV_MXFP4].encode(packed, &scale, q + h * dim + g * 32, 32);
+            mote__kvfmts[MOTE_KV_MXFP4].encode(packed, &scale, q + g * 32, 32);
+            int any = 0;
             for (size_t c = 0; c < 32; c++) {
                 int v = doubled(packed[c / 2] >> 4 * (c % 2) & 15);
-                codes[h * dim + g * 32 + query_at(c)] = (int8_t)v;
-                sum += v;
+                codes[g * 32 + query_at(c)] = (int8_t)v;
+                any |= v;
             }
-            code_sum[h * (dim / 32) + g] = sum;
-            scales[h * (dim / 32) + g] = mote__e8m0_decode(scale) * 0.25f;
+            scales[g] = any ? mote__e8m0_decode(scale) * 0.25f : 0;          /* 0 for now: any scale does for zeros */
+            if (any && scales[g] < least)
+                least = scales[g];
         }
+        for (size_t g = 0; g < dim / 32; g++) {
+            int times = 1;
+            for (scales[g] = scales[g] > 0 ? scales[g] : least < INFINITY ? least : 1; times < 8 && scales[g] > least; times *= 2)
+                scales[g] *= 0.5f;
+            code_sum[g] = 0;
+            for (size_t c = g * 32; c < g * 32 + 32; c++)
+                code_sum[g] += codes[c] = (int8_t)(codes[c] * times);
+        }
+    }
 }
 
 void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes,
@@ -52,6 +65,21 @@ void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e,
     for (size_t w = 0; w < dim / 8; w++)
         memcpy(codes + w * 4, tile_codes + (w * 16 + e) * 4, 4);
     memcpy(scales, tile_scales + e * (dim / 32), dim / 32);
+}
+
+void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes, const uint8_t *scales, size_t from,
+                           size_t n, size_t dim)
+{
+    assert(to + n <= 16 && from + n <= 16);
+    to_codes += to * 4;
+    codes += from * 4;
+    if (n == 8)                                              /* half a tile: the published block of candidates */
+        for (size_t w = 0; w < dim / 8; w++)
+            memcpy(to_codes + w * 64, codes + w * 64, 32);
+    else
+        for (size_t w = 0; w < dim / 8; w++)
+            memcpy(to_codes + w * 64, codes + w * 64, n * 4);
+    memcpy(to_scales + to * (dim / 32), scales + from * (dim / 32), n * (dim / 32));
 }
 
 /* sum of products of the doubled codes of group g, query head h, entry e */

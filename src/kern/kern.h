@@ -57,23 +57,31 @@ void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in);
  *   codes   word w (columns 8w..8w+7, low nibble first) of entry e at byte (w*16 + e)*4 of the tile; dim/2*16 bytes a tile
  *   scales  E8M0 of group g (32 columns) of entry e at byte e*(dim/32) + g                           dim/32*16 bytes a tile
  * score(e) = sum over heads h, ascending, of fma(max(d_h, 0), weight_h, s), s from +0, with d_h = sum over groups g, ascending, of
- * fma((float)i, q_scale*k_scale, d) from +0 and i = the exact integer sum of products of doubled codes (so q_scale holds 1/4).
+ * fma((float)i, q_scale*k_scale, d) from +0 and i = the exact integer sum of products of doubled key codes and query codes. Query codes
+ * are doubled E2M1 values times 2^t, t = min(3, how many powers of two the group's scale is above the head's smallest), and
+ * q_scale is the group's scale / 4 / 2^t (of a group of zeros: the smallest): the same products, and in most heads one scale.
  * round_bf16 (published math): d_h, max(d_h,0)*weight_h and the final sum are rounded to BF16 (the sum adds the rounded
  * products in fp32). */
 typedef struct mote__index_query {
     size_t n_heads, dim;
-    const int8_t *codes;     /* [n_heads][dim] doubled E2M1 values (-12..12), column order of the key words:
+    const int8_t *codes;     /* [n_heads][dim] doubled E2M1 values * 2^t (-96..96), column order of the key words:
                                 for word w: columns 8w, 8w+2, 8w+4, 8w+6 then 8w+1, 8w+3, 8w+5, 8w+7              */
     const int32_t *code_sum; /* [n_heads][dim/32] sum of the codes of a group (for unsigned-times-signed products)   */
-    const float *scales;     /* [n_heads][dim/32] 2^e / 4                                                            */
+    const float *scales;     /* [n_heads][dim/32] 2^e / 4 / 2^t                                                      */
     const float *weights;    /* [n_heads]                                                                            */
     int round_bf16;
 } mote__index_query;
+/* Bytes of codes, code_sum and scales together */
+static inline size_t mote__index_query_bytes(size_t n_heads, size_t dim) { return n_heads * (dim + dim / 32 * 8); }
 /* Fill codes, code_sum, scales from q [n_heads][dim] (fp32): MXFP4-encodes it. */
 void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim);
 /* Write entry e's packed MXFP4 key (dim/2 bytes codes, dim/32 bytes scales, as mote__kvfmts encodes) into its tile. */
 void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes, const uint8_t *scales);
 void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e, const uint8_t *tile_codes, const uint8_t *tile_scales);
+
+/* Entries from .. from + n - 1 of a tile to places to .. of another. */
+void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes, const uint8_t *scales, size_t from,
+                           size_t n, size_t dim);
 
 typedef struct mote__kern_ops {
     const char *name;        /* "scalar", "avx2", "avx512" */
@@ -106,11 +114,30 @@ typedef struct mote__kern_ops {
     void (*mix)(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
                 size_t ldkv, size_t n, size_t dim);
 
+    /* A tile of scores s[h*lds + j], j < n, to probabilities, head by head: m = max(maximum, all s) (NaN left out), keep = exp(maximum
+     * - m), s = exp(s - m), denominator = denominator * keep + sum of s, ascending, in double; maximum = m. round: s is rounded to
+     * BF16 in the end. */
+    void (*soften)(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round);
+
     /* scores[t*16 + e] for n_tiles consecutive tiles */
     void (*index_scores)(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles);
+
+    /* Passes of top-k (kern/topk.c) over scores; NaN is not above anything, zeros are equal.
+     *   count_above   how many of x are above t
+     *   range_above   the same, and the least and the greatest of them (+inf, -inf if there is none)
+     *   take_above    x[i] above t and first + i go to score and index, in order; returns how many. Up to MOTE_PACK_SLACK more
+     *                 places of score and index may be overwritten
+     *   keep_above    pairs above t and the first n_equal of those equal to t stay, in order and in place; returns how many */
+    size_t (*count_above)(const float *x, size_t n, float t);
+    size_t (*range_above)(const float *x, size_t n, float t, float *low, float *high);
+    size_t (*take_above)(float *score, uint32_t *index, const float *x, size_t n, uint32_t first, float t);
+    size_t (*keep_above)(float *score, uint32_t *index, size_t n, float t, size_t n_equal);
+    /* most[b] = the maximum of x[b*block .. ) without NaN, -inf if nothing is left; the last block may be short */
+    void (*block_maxima)(float *most, const float *x, size_t n, size_t block);
 } mote__kern_ops;
 
 enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
+enum { MOTE_PACK_SLACK = 16 };
 
 /* `linear` or `linear_pairs`, by the kind of w */
 static inline void mote__kern_linear(const mote__kern_ops *ops, const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows,

@@ -209,11 +209,89 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
         }
 }
 
+static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round)
+{
+    for (size_t h = 0; h < n_heads; h++, s += lds) {
+        float m = maximum[h];
+        for (size_t j = 0; j < n; j++)
+            m = s[j] > m ? s[j] : m;
+        m += 0.f;
+        keep[h] = mote__exp_f32(maximum[h] - m);
+        double sum = 0;
+        for (size_t j = 0; j < n; j++) {
+            s[j] = mote__exp_f32(s[j] - m);
+            sum += (double)s[j];
+            s[j] = round ? mote__bf16_round(s[j]) : s[j];
+        }
+        denominator[h] = denominator[h] * (double)keep[h] + sum;
+        maximum[h] = m;
+    }
+}
+
+/* ---- top-k -------------------------------------------------------------------------------------------------- */
+
+static size_t count_above(const float *x, size_t n, float t)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += x[i] > t;
+    return count;
+}
+
+static size_t range_above(const float *x, size_t n, float t, float *low, float *high)
+{
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        if (x[i] > t) {
+            *low = x[i] < *low ? x[i] + 0.f : *low;          /* + 0.f: both zeros give +0 */
+            *high = x[i] > *high ? x[i] + 0.f : *high;
+        }
+    return count_above(x, n, t);
+}
+
+/* Written without a branch: whether a score passes is hard to predict. */
+static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first, float t)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < n; i++) {
+        score[held] = x[i];
+        index[held] = first + (uint32_t)i;
+        held += x[i] > t;
+    }
+    return held;
+}
+
+static size_t keep_above(float *score, uint32_t *index, size_t n, float t, size_t n_equal)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        int equal = score[i] == t && n_equal > 0, stays = score[i] > t || equal;
+        n_equal -= (size_t)equal;
+        score[kept] = score[i];
+        index[kept] = index[i];
+        kept += (size_t)stays;
+    }
+    return kept;
+}
+
+static void block_maxima(float *most, const float *x, size_t n, size_t block)
+{
+    for (size_t b = 0; b * block < n; b++) {
+        float top = -INFINITY;
+        for (size_t i = b * block; i < n && i < (b + 1) * block; i++)
+            top = x[i] > top ? x[i] : top;
+        most[b] = top + 0.f;
+    }
+}
+
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix,
-                             .index_scores = mote__index_scores_scalar };
+                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
+                             .index_scores = mote__index_scores_scalar, .count_above = count_above,
+                             .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
+                             .block_maxima = block_maxima };
     for (int i = 0; i < MOTE_KV_FORMATS; i++)
         ops->decode[i] = mote__kvfmts[i].decode;
 }

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { MAX_KEY_BYTES = 4 * 1024 };
+enum { MAX_KEY_BYTES = 4 * 1024, TABLE = 64 };      /* TABLE: blocks of the first table: 16,384 tokens in 512 bytes */
 
 void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool) { *c = (mote__kv_cache){ .pool = pool }; }
 
@@ -24,7 +24,7 @@ static int grow_table(mote__kv_cache *c, size_t n)
 {
     if (n <= c->capacity)
         return 0;
-    size_t capacity = c->capacity * 2 > n ? c->capacity * 2 : n < 8 ? 8 : n;
+    size_t capacity = c->capacity * 2 > n ? c->capacity * 2 : n < TABLE ? TABLE : n;
     mote__kv_block **t = mote__alloc(c->pool->meter, MOTE_MEM_KV_SLACK, capacity * sizeof *t);
     if (!t)
         return MOTE_ENOMEM;

@@ -207,7 +207,7 @@ int mote__attention(mote__pass *p, size_t layer)
     }
     if (plan->ratio)
         trace_selection(p, layer);
-    size_t threads = (size_t)p->n_threads;
+    size_t threads = (size_t)mote__pool_threads(net->pool);
     a.head_groups = n >= 2 * threads ? 1 : threads < c->n_heads ? threads : c->n_heads;
     mote__pool_for(net->pool, n * a.head_groups, 1, attend_rows, &a);
     push_windows(p, layer);

@@ -36,7 +36,8 @@ static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
     X(pre, c->hc_mult * 4) X(post, c->hc_mult * 4) X(comb, c->hc_mult * c->hc_mult * 4) X(next, mixes * 4)       \
     X(x, d * 4) X(xq, widest * 4) X(y, d * 4) X(qr, c->q_lora_rank * 4) X(q, wide * 4) X(o, wide * 4)            \
     X(low, c->o_groups * c->o_lora_rank * 4) X(key, kv * 4) X(gate, kv * 4)                                      \
-    X(iq, c->index_n_heads * c->index_head_dim * 4) X(iw, c->index_n_heads * 4) X(router, c->n_routed_experts * 4) \
+    X(iq, c->index_n_heads * c->index_head_dim * 4) X(iw, c->index_n_heads * 4)                                   \
+    X(iq_coded, mote__index_query_bytes(c->index_n_heads, c->index_head_dim)) X(router, c->n_routed_experts * 4) \
     X(e, engram_cols * 4) X(ekv, (engram_cols ? (c->hc_mult + 1) * d : 0) * 4) X(win, c->window ? c->head_dim * 4 : 0) \
     X(expert_id, c->n_experts_per_token * 4) X(expert_weight, c->n_experts_per_token * 4)                        \
     X(pair_row, pairs * 4) X(pair_gate, pairs * c->moe_intermediate_size * 4)                                    \

@@ -36,6 +36,7 @@ typedef struct mote__pass {
     /* per live row */
     float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *iq, *iw, *router, *e, *ekv;
     float *key, *gate;                           /* latents and their gate scores; keys and values of a dense layer */
+    uint8_t *iq_coded;                           /* iq in integer form, where keys are MXFP4 */
     uint8_t *win;                                /* packed window entries of this layer */
     int32_t *expert_id; float *expert_weight;
     uint32_t *slots;                             /* slot of each live row, for gathers */

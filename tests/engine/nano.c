@@ -107,7 +107,7 @@ static void long_prompt(void **state)
     mote_model_close(m);
 }
 
-/* Steady decode allocates nothing but the next cache block (with its slab). */
+/* Steady decode allocates nothing but the next cache block, and in that step alone its slab and what grows with the context. */
 static void steady_decode(void **state)
 {
     (void)state;
@@ -122,10 +122,8 @@ static void steady_decode(void **state)
         size_t calls = atomic_load(&m->meter.n_allocs), had = s->seq.kv.n_blocks, slabs = s->seq.kv.pool->n_slabs;
         feed(s, ids + i, 1, MOTE_LOGITS_LAST, NULL, NULL);
         size_t n = atomic_load(&m->meter.n_allocs) - calls;
-        if (s->seq.kv.n_blocks == had && n > 1)          /* the token list doubles now and then */
-            fail_msg("position %zu: %zu allocations in a step", i, n);
-        if (s->seq.kv.n_blocks == had && n == 1 && i + 1 != 1024 && s->ids.capacity / 4 < i)
-            fail_msg("position %zu: an allocation in a step", i);
+        if (s->seq.kv.n_blocks == had && n > 0)
+            fail_msg("position %zu: %zu allocations in a step without a new block", i, n);
         if (s->seq.kv.n_blocks != had)
             assert_true(n <= 2 * (s->seq.kv.pool->n_slabs - slabs) + 2);
     }

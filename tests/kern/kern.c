@@ -454,33 +454,179 @@ static void test_dots_mix(void **state)
     }
 }
 
+static void test_soften(void **state)
+{
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t heads = rnd_below(&r, 20), n = length(&r, 64), lds = n + rnd_below(&r, 3), n_s = ROWS(heads, lds, n);
+        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), round = (int)rnd_below(&r, 2);
+        float *from = guard_floats(&g, n_s), *s[2] = { guard_floats(&g, n_s), guard_floats(&g, n_s) };
+        float *keep[2] = { guard_floats(&g, heads), guard_floats(&g, heads) };
+        float *top[2] = { guard_floats(&g, heads), guard_floats(&g, heads) };
+        double *sum[2] = { guard_alloc(&g, heads * sizeof(double)), guard_alloc(&g, heads * sizeof(double)) };
+        fill_floats(&r, from, n_s, style);
+        for (int v = 0; v < n_variants; v++) {
+            int i = v > 0;
+            memcpy(s[i], from, n_s * sizeof(float));
+            for (size_t h = 0; h < heads; h++) {
+                top[i][h] = seed % 3 ? -1e30f : 0.5f;
+                sum[i][h] = seed % 3 ? 0 : 1.25;
+            }
+            variants[v]->soften(s[i], lds, heads, n, keep[i], top[i], sum[i], round);
+            check_same_f32(s[0], s[i], n_s, "soften/%s seed=%llu heads=%zu n=%zu style=%s", variants[v]->name,
+                           (unsigned long long)seed, heads, n, style_name[style]);
+            check_same_f32(keep[0], keep[i], heads, "soften/%s keep seed=%llu", variants[v]->name, (unsigned long long)seed);
+            check_same_f32(top[0], top[i], heads, "soften/%s maximum seed=%llu", variants[v]->name, (unsigned long long)seed);
+            for (size_t h = 0; h < heads; h++)
+                assert_true(sum[0][h] == sum[i][h] || (isnan(sum[0][h]) && isnan(sum[i][h])));
+        }
+        guard_free(&g);
+    }
+}
+
+/* Scales of keys and of the query's groups near each other, near but for a few, far apart, or anything; bytes of any value, or
+ * all at the largest (sums then come closest to what their integers hold). */
 static void test_index_scores(void **state)
 {
     static const size_t dims[] = { 32, 64, 96, 128, 128, 128, 160, 512, 544 };
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 600; seed++) {
         rnd r = start(seed);
         guard g = { .at_end = (int)rnd_below(&r, 2) };
-        size_t dim = dims[rnd_below(&r, 9)], heads = rnd_below(&r, 9), tiles = rnd_below(&r, 4), groups = dim / 32;
-        int style = (int)rnd_below(&r, FLOAT_STYLES), wild = rnd_below(&r, 3) == 0;
+        size_t dim = dims[rnd_below(&r, 9)], heads = rnd_below(&r, 8) ? rnd_below(&r, 12) : rnd_below(&r, 140);
+        size_t tiles = rnd_below(&r, 10), groups = dim / 32;
+        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), scales = (int)rnd_below(&r, 4);
+        int largest = rnd_below(&r, 8) == 0;
         float *q = guard_floats(&g, heads * dim), *qs = guard_floats(&g, heads * groups), *w = guard_floats(&g, heads);
         int8_t *codes = guard_alloc(&g, heads * dim);
         int32_t *sums = guard_alloc(&g, heads * groups * 4);
         uint8_t *keys = guard_alloc(&g, tiles * dim * 8), *key_scales = guard_alloc(&g, tiles * groups * 16);
         float *want = guard_floats(&g, tiles * 16), *got = guard_floats(&g, tiles * 16);
         fill_floats(&r, q, heads * dim, style);
-        fill_floats(&r, w, heads, NORMAL);
+        for (size_t i = 0; largest && i < heads * dim; i++)
+            q[i] = (rnd_below(&r, 64) ? 6 : -6) * (i / 32 % 3 ? 8 : 1);
+        for (size_t i = 0; scales >= 2 && i < heads * groups; i++) {
+            float times = ldexpf(1, scales == 2 && rnd_below(&r, 8) ? 0 : (int)rnd_below(&r, 12) - 6);
+            for (size_t c = 0; c < 32; c++)
+                q[i * 32 + c] *= rnd_below(&r, 2) && scales == 3 ? 0 : times;
+        }
+        fill_floats(&r, w, heads, rnd_below(&r, 8) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES));
         mote__index_query_encode(codes, sums, qs, q, heads, dim);
         fill_bytes(&r, keys, tiles * dim * 8);
+        if (largest)
+            memset(keys, rnd_below(&r, 2) ? 0x77 : 0xff, tiles * dim * 8);
         for (size_t i = 0; i < tiles * groups * 16; i++)
-            key_scales[i] = scale_code(&r, wild);
+            switch (scales) {
+            case 0: key_scales[i] = (uint8_t)(120 + rnd_below(&r, 4)); break;
+            case 1: key_scales[i] = (uint8_t)(120 + rnd_below(&r, rnd_below(&r, 300) ? 4 : 8)); break;
+            case 2: key_scales[i] = (uint8_t)(110 + rnd_below(&r, 30)); break;
+            default: key_scales[i] = (uint8_t)rnd_below(&r, 256);
+            }
         mote__index_query query = { heads, dim, codes, sums, qs, w, (int)rnd_below(&r, 2) };
         variants[0]->index_scores(want, &query, keys, key_scales, tiles);
         for (int v = 1; v < n_variants; v++) {
             variants[v]->index_scores(got, &query, keys, key_scales, tiles);
-            check_same_f32(want, got, tiles * 16, "index_scores/%s seed=%llu heads=%zu dim=%zu tiles=%zu bf16=%d style=%s",
+            check_same_f32(want, got, tiles * 16, "index_scores/%s seed=%llu heads=%zu dim=%zu tiles=%zu bf16=%d style=%s scales=%d",
                            variants[v]->name, (unsigned long long)seed, heads, dim, tiles, query.round_bf16,
-                           style_name[style]);
+                           style_name[style], scales);
         }
+        guard_free(&g);
+    }
+}
+
+/* Codes and scales of an encoded query are what MXFP4 says, whatever the scales were brought to; a head whose groups lie within a
+ * factor of 8 has one scale. */
+static void test_index_query(void **state)
+{
+    enum { DIM = 128, GROUPS = DIM / 32 };
+    const mote__kvfmt *f = &mote__kvfmts[MOTE_KV_MXFP4];
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        rnd r = start(seed);
+        float q[DIM], want[DIM], qs[GROUPS], group_scale[GROUPS];
+        int8_t codes[DIM];
+        int32_t sums[GROUPS];
+        uint8_t packed[DIM / 2], scale[GROUPS];
+        int span = (int)rnd_below(&r, 9), zeros = (int)rnd_below(&r, GROUPS * 2);
+        fill_floats(&r, q, DIM, NORMAL);
+        for (int i = 0; i < DIM; i++)
+            q[i] = i / 32 == zeros ? 0 : ldexpf(q[i], (i / 32) % 2 ? span : 0);
+        f->encode(packed, scale, q, DIM);
+        f->decode(want, packed, scale, DIM);
+        mote__index_query_encode(codes, sums, qs, q, 1, DIM);
+        float least = INFINITY, most = 0;
+        for (int g = 0; g < GROUPS; g++) {
+            group_scale[g] = mote__e8m0_decode(scale[g]);
+            if (g != zeros) {
+                least = group_scale[g] < least ? group_scale[g] : least;
+                most = group_scale[g] > most ? group_scale[g] : most;
+            }
+            int sum = 0;
+            for (int c = 0; c < 32; c++) {
+                int word = c / 8, in = c % 8, at = word * 8 + in % 2 * 4 + in / 2;
+                assert_true((float)codes[g * 32 + at] * qs[g] * 2 == want[g * 32 + c]);
+                sum += codes[g * 32 + at];
+            }
+            assert_int_equal(sums[g], sum);
+        }
+        for (int g = 1; g < GROUPS && most <= 8 * least; g++)
+            assert_true(qs[g] == qs[0]);
+    }
+}
+
+/* ---- top-k's passes ------------------------------------------------------------------------------------------- */
+
+static void test_passes(void **state)
+{
+    static const float some[] = { 0, -0.f, 0.25f, -0.5f, 1, -INFINITY, INFINITY, 0x1p-149f };
+    for (uint64_t seed = 1; seed <= 1500; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t n = rnd_below(&r, 8) ? length(&r, 300) : rnd_below(&r, 3000), block = (size_t)1 << rnd_below(&r, 5);
+        size_t n_blocks = (n + block - 1) / block, n_equal = rnd_below(&r, 3) ? rnd_below(&r, 40) : 0;
+        int style = (int)rnd_below(&r, FLOAT_STYLES), few = (int)rnd_below(&r, 3) == 0;
+        uint32_t first = (uint32_t)rnd_u64(&r);
+        float *x = guard_floats(&g, n), t = few || !rnd_below(&r, 3) ? some[rnd_below(&r, 8)] : rnd_unit(&r), low[2], high[2];
+        fill_floats(&r, x, n, style);
+        for (size_t i = 0; few && i < n; i++)
+            x[i] = some[rnd_below(&r, 8)];
+        float *score[2] = { guard_floats(&g, n + MOTE_PACK_SLACK), guard_floats(&g, n + MOTE_PACK_SLACK) };
+        uint32_t *index[2] = { guard_alloc(&g, (n + MOTE_PACK_SLACK) * 4), guard_alloc(&g, (n + MOTE_PACK_SLACK) * 4) };
+        float *most[2] = { guard_floats(&g, n_blocks), guard_floats(&g, n_blocks) };
+        size_t count = variants[0]->count_above(x, n, t);
+        assert_int_equal(variants[0]->range_above(x, n, t, &low[0], &high[0]), count);
+        assert_int_equal(variants[0]->take_above(score[0], index[0], x, n, first, t), count);
+        variants[0]->block_maxima(most[0], x, n, block);
+        for (int v = 1; v < n_variants; v++) {
+            const char *name = variants[v]->name;
+            unsigned long long s = seed;
+            assert_int_equal(variants[v]->count_above(x, n, t), count);
+            assert_int_equal(variants[v]->range_above(x, n, t, &low[1], &high[1]), count);
+            check_same_f32(low, low + 1, 1, "range_above/%s low seed=%llu n=%zu", name, s, n);
+            check_same_f32(high, high + 1, 1, "range_above/%s high seed=%llu n=%zu", name, s, n);
+            assert_int_equal(variants[v]->take_above(score[1], index[1], x, n, first, t), count);
+            check_same_f32(score[0], score[1], count, "take_above/%s seed=%llu n=%zu", name, s, n);
+            assert_memory_equal(index[0], index[1], count * 4);
+            variants[v]->block_maxima(most[1], x, n, block);
+            check_same_f32(most[0], most[1], n_blocks, "block_maxima/%s seed=%llu n=%zu block=%zu", name, s, n, block);
+        }
+        /* keep_above works in place: each variant gets its own copy of all scores */
+        size_t kept = 0;
+        for (int v = 0; v < n_variants; v++) {
+            float *into = score[v > 0];
+            for (size_t i = 0; i < n; i++) {
+                into[i] = x[i];
+                index[v > 0][i] = first + (uint32_t)i;
+            }
+            size_t got = variants[v]->keep_above(into, index[v > 0], n, t, n_equal);
+            kept = v ? kept : got;
+            assert_int_equal(got, kept);
+            check_same_f32(score[0], into, kept, "keep_above/%s seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
+            assert_memory_equal(index[0], index[v > 0], kept * 4);
+        }
+        size_t equal = 0;
+        for (size_t i = 0; i < n; i++)
+            equal += x[i] == t;
+        assert_int_equal(kept, count + (equal < n_equal ? equal : n_equal));
         guard_free(&g);
     }
 }
@@ -504,6 +650,16 @@ static void test_index_meaning(void **state)
         mote__index_tile_get(back, sback, DIM, (size_t)e, tile_codes, tile_scales);
         assert_memory_equal(back, packed, sizeof back);
         assert_memory_equal(sback, scale, sizeof sback);
+        uint8_t moved_codes[DIM / 2 * 16], moved_scales[DIM / 32 * 16];      /* one entry, or its half of the tile, elsewhere */
+        int n = e % 8 ? 1 : 8, to = (e + 8) % 16;
+        mote__index_tile_move(moved_codes, moved_scales, (size_t)to, tile_codes, tile_scales, (size_t)e, (size_t)n, DIM);
+        for (int i = 0; i < n; i++) {
+            uint8_t one[DIM / 2], one_scale[DIM / 32];
+            mote__index_tile_get(one, one_scale, DIM, (size_t)(e + i), tile_codes, tile_scales);
+            mote__index_tile_get(back, sback, DIM, (size_t)(to + i), moved_codes, moved_scales);
+            assert_memory_equal(back, one, sizeof back);
+            assert_memory_equal(sback, one_scale, sizeof sback);
+        }
         /* the layout of docs/format-kv.md, spelled out for word 3 */
         assert_memory_equal(tile_codes + (3 * 16 + e) * 4, packed + 12, 4);
     }
@@ -576,8 +732,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed),
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_index_scores),
-        cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
+        cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

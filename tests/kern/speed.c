@@ -268,7 +268,7 @@ static void small(void)
         for (int k = 0; k < N && ascending; k++)
             c.x[k] = (float)k;
         double t0 = now();
-        mote__topk_init(&t, 512, memory);
+        mote__topk_init(&t, mote__kern(), 512, memory);
         mote__topk_push(&t, c.x, N, 0);
         size_t n = mote__topk_finish(&t, out);
         printf("topk 512 of 65536, %-12s %8.2f us (%.2f ns a score; %zu kept)\n", ascending ? "ascending" : "random",

@@ -3,6 +3,36 @@
  * dots: TILE_O heads times TILE_R entries in registers. mix: MIX_H heads times MIX_V vectors of the value stay in registers
  * over all entries of a tile; stripes of dim are outermost so that 64 entries of a stripe stay in L1. */
 
+#if defined(__AVX512F__)
+/* The lane trees of 4 heads times n_e <= 4 entries at once: each step adds the halves that lane_sum would, of two vectors
+ * beside each other. s[h*lds + e] = scale * sum. */
+INLINE void dots_sums(const int n_e, float *s, size_t lds, vf (*acc)[TILE_R], int e0, float scale)
+{
+    vf quarter[4], pair[2], sums;                /* quarter[e]: 4 lanes of each head */
+    UNROLL for (int e = 0; e < n_e; e++) {
+        vf a = acc[0][e0 + e], b = acc[1][e0 + e], c = acc[2][e0 + e], d = acc[3][e0 + e];
+        vf ab = vf_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+        vf cd = vf_add(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+        quarter[e] = vf_add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    }
+    UNROLL for (int e = n_e; e < 4; e++)
+        quarter[e] = quarter[0];
+    UNROLL for (int i = 0; i < 2; i++) {
+        __m512d x = _mm512_castps_pd(quarter[2 * i]), y = _mm512_castps_pd(quarter[2 * i + 1]);
+        pair[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    sums = vf_add(_mm512_shuffle_ps(pair[0], pair[1], 0x88), _mm512_shuffle_ps(pair[0], pair[1], 0xdd));
+    sums = vf_mul(vf_set(scale), sums);
+    __m128 row[4] = { _mm512_castps512_ps128(sums), _mm512_extractf32x4_ps(sums, 1), _mm512_extractf32x4_ps(sums, 2),
+                      _mm512_extractf32x4_ps(sums, 3) };
+    UNROLL for (int h = 0; h < 4; h++) {
+        /* gcc 12 would extract into memory under the mask, which may fault where the mask has a zero */
+        __asm__("" : "+v"(row[h]));
+        _mm_mask_storeu_ps(s + (size_t)h * lds, (__mmask8)((1 << n_e) - 1), row[h]);
+    }
+}
+#endif
+
 INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const float *q, size_t ldq, const float *kv,
                       size_t ldkv, size_t dim, float scale)
 {
@@ -29,6 +59,14 @@ INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const 
                 UNROLL for (int e = 0; e < n_e; e++)
                     acc[h][e] = vf_fma(a, vf_load_n(kv + (size_t)e * ldkv + d, dim - d), acc[h][e]);
             }
+#if defined(__AVX512F__)
+        if (n_h == 4) {
+            dots_sums(n_e < 4 ? n_e : 4, s, lds, acc, 0, scale);
+            if (n_e > 4)
+                dots_sums(n_e - 4, s + 4, lds, acc, 4, scale);
+            return;
+        }
+#endif
         UNROLL for (int h = 0; h < n_h; h++)
             UNROLL for (int e = 0; e < n_e; e++)
                 vf_store(sums[h * TILE_R + e] + half * VN, acc[h][e]);
@@ -110,5 +148,49 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
             h += heads ? MIX_H : 1;
         }
         d += whole ? (size_t)(MIX_V * VN) : last;
+    }
+}
+
+/* ---- probabilities -------------------------------------------------------------------------------------------- */
+
+enum { SOFTEN_H = 8 };                       /* heads whose sums run side by side: each is a chain of additions */
+
+static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round)
+{
+    for (size_t h0 = 0, heads; h0 < n_heads; h0 += heads) {
+        heads = n_heads - h0 < SOFTEN_H ? n_heads - h0 : SOFTEN_H;
+        double sum[SOFTEN_H] = { 0 };
+        for (size_t h = h0; h < h0 + heads; h++) {
+            float *row = s + h * lds, lanes[VN], m = maximum[h];
+            vf top = vf_set(m);
+            size_t i = 0;
+            for (; i + VN <= n; i += VN)
+                top = vf_max(vf_load(row + i), top);         /* NaN is left out */
+            vf_store(lanes, top);
+            for (int k = 0; k < VN; k++)
+                m = lanes[k] > m ? lanes[k] : m;
+            for (; i < n; i++)
+                m = row[i] > m ? row[i] : m;
+            m += 0.f;
+            keep[h] = mote__exp_f32(maximum[h] - m);
+            maximum[h] = m;
+            FOR_VECTORS(j, n)
+            vf_store_n(row + j, vf_exp(vf_sub(vf_load_n(row + j, part), vf_set(m))), part);
+        }
+        const float *p = s + h0 * lds;
+        if (heads == SOFTEN_H)
+            for (size_t j = 0; j < n; j++)
+                UNROLL for (size_t h = 0; h < SOFTEN_H; h++)
+                    sum[h] += (double)p[h * lds + j];
+        else
+            for (size_t h = 0; h < heads; h++)
+                for (size_t j = 0; j < n; j++)
+                    sum[h] += (double)p[h * lds + j];
+        for (size_t h = h0; h < h0 + heads; h++) {
+            denominator[h] = denominator[h] * (double)keep[h] + sum[h - h0];
+            if (round)
+                FOR_VECTORS(j, n)
+                vf_store_n(s + h * lds + j, vf_bf16(vf_load_n(s + h * lds + j, part)), part);
+        }
     }
 }

@@ -12,18 +12,22 @@
 #include "kern/x86/vec_common.h"
 #include "num/formats.h"
 
-#include "kern/x86/attend_body.h"
-#include "kern/x86/index_body.h"
+#include "kern/x86/index_avx2.h"
 #include "kern/x86/mx_body.h"
 #include "kern/x86/linear_body.h"
 #include "kern/x86/pairs_body.h"
 #include "kern/x86/simple_body.h"
+#include "kern/x86/attend_body.h"
+#include "kern/x86/topk_body.h"
 
 void mote__kern_fill_avx2(mote__kern_ops *ops)
 {
+    fill_pack_order();
     *ops = (mote__kern_ops){
         .name = "avx2", .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
-        .exp = exp_all, .dots = dots, .mix = mix, .index_scores = index_scores,
+        .exp = exp_all, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
+        .count_above = count_above, .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
+        .block_maxima = block_maxima,
         .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,
                     [MOTE_KV_FP4_64] = decode_fp4_64, [MOTE_KV_FP4_128] = decode_fp4_128, [MOTE_KV_FP8] = decode_fp8,
                     [MOTE_KV_BF16] = decode_bf16, [MOTE_KV_F32] = decode_f32 },

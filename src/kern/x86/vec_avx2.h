@@ -46,6 +46,22 @@ INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf vf_neg(vf a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.f)); }
 INLINE vf vf_if_less(vf a, vf b, vf v, vf w) { return _mm256_blendv_ps(w, v, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 
+INLINE unsigned vf_less_mask(vf a, vf b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+/* bytes 0..7 of row m: which lanes mask m keeps, in order; filled once, before any kernel runs */
+static uint64_t pack_order[256];
+static void fill_pack_order(void)
+{
+    for (unsigned m = 0; m < 256; m++)
+        for (uint64_t lane = 0, at = 0; lane < 8; lane++)
+            if (m >> lane & 1)
+                pack_order[m] |= lane << 8 * at++;
+}
+INLINE vf vf_pack(vf v, unsigned mask)
+{
+    return _mm256_permutevar8x32_ps(v, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&pack_order[mask])));
+}
+
 INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
 INLINE vi vi_load_n(const void *p, size_t n) { return _mm256_maskload_epi32(p, first_lanes(n)); }
 INLINE void vi_store(void *p, vi v) { _mm256_storeu_si256(p, v); }
@@ -70,6 +86,7 @@ INLINE vi vi_keep(vi v)
     __asm__("" : "+x"(v));
     return v;
 }
+INLINE vi vi_count(uint32_t from) { return vi_add(vi_set((int32_t)from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 INLINE vi vi_bits(vf v) { return _mm256_castps_si256(v); }
 INLINE vf vf_bits(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm256_cvtps_epi32(v); }

@@ -46,6 +46,12 @@ INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), w, v);
 }
 
+/* bit i: lane i of b is above that of a; never for NaN */
+INLINE unsigned vf_less_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+/* the lanes of the mask, moved together; what lies behind them is anything */
+INLINE vf vf_pack(vf v, unsigned mask) { return _mm512_maskz_compress_ps((__mmask16)mask, v); }
+
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE vi vi_load_n(const void *p, size_t n) { return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p); }
 INLINE void vi_store(void *p, vi v) { _mm512_storeu_si512(p, v); }
@@ -69,6 +75,10 @@ INLINE vi vi_keep(vi v)
 {
     __asm__("" : "+v"(v));
     return v;
+}
+INLINE vi vi_count(uint32_t from)
+{
+    return vi_add(vi_set((int32_t)from), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
@@ -99,13 +109,15 @@ INLINE vf vf_e2m1(vi v)
     return _mm512_permutexvar_ps(v, table);
 }
 
-/* 16 E2M1 values from 8 bytes */
+/* 16 E2M1 values from 8 bytes: nibble 2j and 2j + 1 of all 64 bits to the low bytes of words 2j and 2j + 1 (what lies above four
+ * bits of a word is not looked at) */
 INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)codes);
-    __m512i twice = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
-                                             _mm512_castsi128_si512(q));
-    out[0] = vf_e2m1(_mm512_srlv_epi32(twice, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28)));
+    const __m512i from = _mm512_setr_epi64(0x0000000400000000, 0x0000000c00000008, 0x0000001400000010, 0x0000001c00000018,
+                                           0x0000002400000020, 0x0000002c00000028, 0x0000003400000030, 0x0000003c00000038);
+    int64_t bits;
+    memcpy(&bits, codes, 8);
+    out[0] = vf_e2m1(_mm512_multishift_epi64_epi8(from, _mm512_set1_epi64(bits)));
 }
 
 /* E8M0 codes (1..254) of a chunk's 16 groups as the floats of its 16 sums, see kern/fixed.h. Vector h of HALVES. */
