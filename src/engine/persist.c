@@ -40,7 +40,9 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
     char *kv = mote__kv_spec_text(&spec, c);
     if (!kv)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    mote__store_context_desc desc = { .fingerprint = m->fingerprint, .kv = kv, .math = m->net.published ? "published" : "fp32",
+    char math[32];
+    snprintf(math, sizeof math, "%s/%d", m->net.published ? "published" : "fp32", MOTE_KERN_DEFINITION);
+    mote__store_context_desc desc = { .fingerprint = m->fingerprint, .kv = kv, .math = math,
                                       .name_space = name_space, .block_bytes = layout->block_bytes, .block_tokens = MOTE_BLOCK_TOKENS,
                                       .geometry = geometry };
     int rc = mote__store_context_init(&s->context, &desc, err);

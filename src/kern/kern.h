@@ -30,6 +30,9 @@
 
 #include "num/kvfmt.h"
 
+/* Counts changes of the definitions on this page. Stored blocks of different ones are not mixed (engine/persist.c). */
+enum { MOTE_KERN_DEFINITION = 2 };
+
 typedef enum mote__wkind { MOTE_W_F32, MOTE_W_BF16, MOTE_W_FP8, MOTE_W_MXFP4, MOTE_W_MXFP4_BF16, MOTE_W_KINDS } mote__wkind;
 
 /* A weight matrix as it lies in the checkpoint (row-major, any alignment), borrowed. n_in must be a multiple of g.
