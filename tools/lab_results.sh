@@ -2,8 +2,8 @@
 # docs/results/lab.md, made anew from measurements: about 10 minutes for the bundled model on two quiet cores.
 #   tools/lab_results.sh [MOTE] [MODEL] [TWINS]
 # TWINS: a folder of checkpoints to compare (default models/twins; left out where it does not exist). Sizes can be set:
-#   LAB_CTX (formats), LAB_WINDOWS, LAB_NEEDLE_CTX, LAB_SAMPLES, LAB_BLAME_CTX, LAB_LADDER, LAB_TUNE_CTX, LAB_TEXT, LAB_OUT (the page), LAB_WORK (JSON and
-#   reports; measurements that are there are not repeated)
+#   LAB_CTX (formats), LAB_WINDOWS, LAB_NEEDLE_CTX, LAB_SAMPLES, LAB_BLAME_CTX, LAB_CUT, LAB_CUT_CTX, LAB_LADDER,
+#   LAB_TUNE_CTX, LAB_BUDGET, LAB_TEXT, LAB_OUT (the page), LAB_WORK (JSON and reports; what is there is not measured again)
 set -eu
 cd "$(dirname "$0")/.."
 mote=${1:-build/src/cli/mote}
@@ -29,8 +29,8 @@ parts='index=fp8;index=fp4-64;window=bf16;window=fp4-32;main=fp4-64,index=fp4-64
 run formats eval "$model" --text "$text" --ctx "${LAB_CTX:-1K,4K}" --windows "${LAB_WINDOWS:-1}" --kv "$formats;$parts" --base "$exact"
 run needle eval "$model" --text "$text" --no-loss --needle --ctx "${LAB_NEEDLE_CTX:-1K,4K}" --samples "${LAB_SAMPLES:-2}" --kv "$formats" --base "$exact"
 run blame eval "$model" --text "$text" --no-loss --blame --ctx "${LAB_BLAME_CTX:-2K}"
-run cuts eval "$model" --text "$text" --no-loss --cut 256,1K --ctx 2K
-run kv_error eval "$model" --text "$text" --no-loss --kv-error --ctx 2K
+run cuts eval "$model" --text "$text" --no-loss --cut "${LAB_CUT:-256,1K}" --ctx "${LAB_CUT_CTX:-2K}"
+run kv_error eval "$model" --text "$text" --no-loss --kv-error --ctx "${LAB_CUT_CTX:-2K}"
 run tune tune "$model" --text "$text" --ctx "${LAB_TUNE_CTX:-1K}" --budget "${LAB_BUDGET:-240}"
 run retrieval tune "$model" --text "$text" --ctx "${LAB_TUNE_CTX:-1K}" --budget "${LAB_BUDGET:-240}" --task retrieval --samples 1
 run ladder ladder "$model" --text "$text" --ctx "${LAB_LADDER:-4K,8K,16K}" --no-needle
