@@ -82,10 +82,7 @@ static double legend(FILE *f, double y, const char *const *names, size_t n)
 static double tick_step(double span, int n)
 {
     double rough = span / n, power = pow(10, floor(log10(rough)));
-    for (double m = 1; m <= 5; m = m == 1 ? 2 : 5 * (m > 1))
-        if (m * power >= rough)
-            return m * power;
-    return 10 * power;
+    return rough <= power ? power : rough <= 2 * power ? 2 * power : rough <= 5 * power ? 5 * power : 10 * power;
 }
 
 static void number_text(char out[24], double v, double step)
