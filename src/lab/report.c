@@ -17,7 +17,7 @@ struct lab_report {
 };
 
 static const char page_style[] =
-    "body{margin:0 auto;max-width:820px;padding:24px 16px 64px;background:#fff;color:#1b1f24;font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}"
+    "body{margin:0 auto;max-width:1040px;padding:24px 16px 64px;background:#fff;color:#1b1f24;font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}"
     "h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}p{margin:8px 0}.sub{color:#57606a}"
     "figure{margin:16px 0;overflow-x:auto}svg{max-width:100%;height:auto;display:block}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}"

@@ -84,9 +84,10 @@ static int by_x(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A series per value of `group` (a number, as in "ctx 4096"; NULL: one series), marks by ascending x. */
+/* Marks with labels, a series per value of `group` (a number, as in "ctx 4096"), on an axis of doublings: formats differ by factors. Not joined by
+ * lines: neighbours differ in more than bytes. */
 static void chart_of(lab_report *r, const char *title, const json_t *rows, const char *group, const char *x, const char *x_label, const char *y,
-                     const char *error, const char *y_label, const char *label, int x_log2)
+                     const char *error, const char *y_label, const char *label)
 {
     enum { MAX_SERIES = 16 };
     double groups[MAX_SERIES];
@@ -113,10 +114,10 @@ static void chart_of(lab_report *r, const char *title, const json_t *rows, const
         size_t n = (size_t)(marks + used - first);
         qsort(first, n, sizeof *first, by_x);
         snprintf(names[k], sizeof names[k], "%s %.10g", group ? group : "", groups[k]);
-        series[k] = (lab_series){ names[k], first, n, 1 };
+        series[k] = (lab_series){ names[k], first, n, 0 };
     }
     if (used)
-        lab_report_chart(r, &(lab_chart){ title, x_label, y_label, series, n_groups, x_log2 });
+        lab_report_chart(r, &(lab_chart){ title, x_label, y_label, series, n_groups, 1 });
     free(marks);
 }
 
@@ -255,8 +256,8 @@ void lab_report_eval(lab_report *r, const json_t *report)
         char against[120];
         lab_report_heading(r, "What a format costs");
         snprintf(against, sizeof against, "KL to %.60s, nat a token", string(report, "base"));
-        chart_of(r, "Divergence against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "kl", "kl_se", against, "kv", 0);
-        chart_of(r, "Perplexity against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "perplexity", NULL, "perplexity", "kv", 0);
+        chart_of(r, "Divergence against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "kl", "kl_se", against, "kv");
+        chart_of(r, "Perplexity against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "perplexity", NULL, "perplexity", "kv");
         TABLE(r, rows, { "kv", "kv", WORD, 0, 0 }, { "ctx", ">context", COUNT, 0, 0 }, { "tokens", ">tokens", COUNT, 0, 0 }, { "kv_bytes_per_token", ">B/token", COUNT, 0, 0 },
               { "loss", ">loss", FIXED, 5, 0 }, { "perplexity", ">perplexity", FIXED, 3, 0 }, { "kl", ">KL", FIXED, 5, 0 }, { "kl_se", ">+-", FIXED, 5, 0 },
               { "top1_agreement", ">same top-1 %", PERCENT, 2, 0 }, { "prefill_tokens_per_s", ">prefill tok/s", FIXED, 0, 0 },

@@ -142,12 +142,13 @@ static void axes(FILE *f, const lab_chart *c, const frame *p)
         number_text(s, v, step);
         text(f, p->left - 8, fy(p, v) + 4, "end", "dim", s);
     }
-    double x_step = p->x_log2 ? fmax(1, ceil((p->x1 - p->x0) / 8)) : tick_step(p->x1 - p->x0, 8);
+    /* doublings; halves of them where there are few */
+    double x_step = p->x_log2 ? p->x1 - p->x0 < 3 ? 0.5 : fmax(1, ceil((p->x1 - p->x0) / 8)) : tick_step(p->x1 - p->x0, 8);
     for (double v = ceil(p->x0 / x_step) * x_step; v <= p->x1; v += x_step) {
         double x = p->x_log2 ? exp2(v) : v;
         line(f, fx(p, x), p->bottom, fx(p, x), p->bottom + 5, "axis");
         if (p->x_log2)
-            count_text(s, x);
+            count_text(s, v == floor(v) ? x : floor(x + 0.5));
         else
             number_text(s, x, x_step);
         text(f, fx(p, x), p->bottom + 19, "middle", "dim", s);
