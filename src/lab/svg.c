@@ -160,7 +160,7 @@ static void axes(FILE *f, const lab_chart *c, const frame *p)
 
 typedef struct box { double x, y, w, h; } box;
 
-/* Put a label near a mark where no other label and no mark is; marks come first in `taken`. */
+/* Put a label near a mark where no other label, mark or error bar is; those of marks come first in `taken`. */
 static void place(FILE *f, const frame *p, box *taken, size_t *n, double x, double y, const char *label)
 {
     static const double places[][2] = { { 9, 4 }, { 9, -9 }, { 9, 17 }, { -9, 4 }, { -9, -9 }, { -9, 17 }, { 0, -14 }, { 0, 23 }, { 9, -22 }, { 9, 30 },
@@ -191,7 +191,7 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
     title(f, c->title);
     double y = n > 1 ? legend(f, 44, names, n) : 32;
     frame p = { .left = 74, .right = LAB_WIDTH - 20, .top = y + 26, .bottom = y + 306 };
-    box *taken = calloc(2 * all + 1, sizeof *taken);
+    box *taken = calloc(3 * all + 1, sizeof *taken);
     size_t n_taken = 0;
     if (!taken || !extent(c, &p)) {
         free(taken);
@@ -215,8 +215,11 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
             double x = fx(&p, m->x), my = fy(&p, m->y);
             char cls[16];
             snprintf(cls, sizeof cls, "c%zu err", s % LAB_COLOURS);
-            if (isfinite(m->error) && m->error > 0)
-                line(f, x, fy(&p, m->y - m->error), x, fy(&p, m->y + m->error), cls);
+            if (isfinite(m->error) && m->error > 0) {
+                double top = fy(&p, m->y + m->error), low = fy(&p, m->y - m->error);
+                line(f, x, low, x, top, cls);
+                taken[n_taken++] = (box){ x - 2, top, 4, low - top };
+            }
             if (!one->line || one->n <= 24)
                 fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" class=\"c%zu\"/>\n", x, my, s % LAB_COLOURS);
             taken[n_taken++] = (box){ x - 5, my - 5, 10, 10 };
