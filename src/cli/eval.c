@@ -16,6 +16,7 @@
 #include "lab/needle.h"
 #include "lab/needle_text.h"
 #include "lab/profile.h"
+#include "lab/report.h"
 #include "lab/text.h"
 
 enum { O_TEXT = 1200, O_CTX, O_WINDOWS, O_NO_KL, O_PLAIN, O_BASE, O_NO_LOSS, O_NEEDLE, O_DEPTHS, O_SAMPLES, O_SEED, O_CUT, O_KV_ERROR, O_BLAME, O_BLAME_TOPK };
@@ -56,6 +57,7 @@ static const cli_usage usage = {
         CLI_ROW_MATH,
         CLI_ROW_WEIGHTS,
         CLI_ROW_THREADS,
+        CLI_ROWS_PICTURES,
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
@@ -356,6 +358,8 @@ int cli_eval(int argc, char **argv)
         json_object_update(report, more);
         json_decref(more);
     }
+    if (!rc)
+        rc = cli_write_pictures(&a, lab_report_eval, report, &err);
     if (rc) {
         int reported = cli_report(&err);
         status = status == CLI_USAGE ? status : reported;

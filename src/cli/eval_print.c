@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "cli/eval.h"
+#include "cli/opts.h"
 #include "cli/out.h"
+#include "lab/report.h"
 
 double cli_number(const json_t *o, const char *key)
 {
@@ -195,4 +197,21 @@ void cli_print_eval(const json_t *report)
         print_kv_error(json_object_get(report, "kv_error"));
     json_array_foreach(json_object_get(report, "blame"), i, b)
         cli_print_blame(b);
+}
+
+int cli_write_pictures(const cli_args *a, void (*add)(lab_report *, const json_t *), const json_t *what, mote_err *err)
+{
+    if (!a->svg && !a->html)
+        return MOTE_OK;
+    char title[300], how[300];
+    const char *name = a->operands[0];
+    snprintf(title, sizeof title, "mote %s: %s", a->usage->command, name);
+    const char *text = json_string_value(json_object_get(what, "text"));
+    snprintf(how, sizeof how, "mote %s%s%s", mote_version(), text ? ", text: " : "", text ? text : "");
+    lab_report *r = lab_report_create(title, how);
+    if (r)
+        add(r, what);
+    int rc = lab_report_write(r, a->svg, a->html, err);
+    lab_report_destroy(r);
+    return rc;
 }

@@ -11,6 +11,7 @@
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/ladder.h"
+#include "lab/report.h"
 
 enum { O_TEXT = 1200, O_CTX, O_RAM, O_SCORED, O_MAX_LOSS, O_MAX_NEEDLE, O_NO_BASE, O_NO_NEEDLE, O_SAMPLES, O_SEED, O_PLAIN };
 
@@ -38,6 +39,7 @@ static const cli_usage usage = {
         CLI_ROW_PREFILL,
         CLI_ROW_MATH,
         CLI_ROW_THREADS,
+        CLI_ROWS_PICTURES,
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
@@ -201,6 +203,8 @@ int cli_ladder(int argc, char **argv)
     if (!rc)
         rc = lab_ladder_run(&result, model, &text, &q.ladder, &progress, &err);
     cli_progress_clear();
+    if (!rc)
+        rc = cli_write_pictures(&a, lab_report_ladder, result, &err);
     if (rc) {
         int reported = cli_report(&err);
         status = status == CLI_USAGE ? status : reported;

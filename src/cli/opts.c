@@ -148,6 +148,8 @@ int cli_next(cli_args *a)
             a->kv = a->value;
             a->has_kv = 1;
             return CLI_O_KV;      /* eval collects several */
+        case CLI_O_SVG:    a->svg = a->value; break;
+        case CLI_O_HTML:   a->html = a->value; break;
         case CLI_O_PROFILE:
             load_profile(a);
             break;

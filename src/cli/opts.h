@@ -23,7 +23,7 @@ typedef struct cli_usage {
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
-enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE, CLI_O_WEIGHTS };
+enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE, CLI_O_SVG, CLI_O_HTML, CLI_O_WEIGHTS };
 #define CLI_ROW_HELP { 'h', "help", NULL, "print this help and exit" }
 #define CLI_ROW_JSON { CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" }
 #define CLI_ROW_THREADS                                                                                                  \
@@ -36,6 +36,9 @@ enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE, CL
                               "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS }
 #define CLI_ROW_PROFILE                                                                                                  \
     { CLI_O_PROFILE, "profile", "FILE", "formats of the cache from a profile that 'mote tune' wrote for this very model" }
+#define CLI_ROWS_PICTURES                                                                                                \
+    { CLI_O_SVG, "svg", "FILE", "write the pictures of the result there, as one SVG" },                                  \
+    { CLI_O_HTML, "html", "FILE", "write tables and pictures there, as one self-contained page" }
 #define CLI_KV_FORMATS                                                                                                   \
     "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, fp4-128, fp8,\n"            \
     "bf16, f32; every part takes each of them"
@@ -65,6 +68,7 @@ typedef struct cli_args {
     const char *kv;                /* NULL: the default                                                           */
     const struct lab_profile *profile;     /* where kv came from, or NULL; cli_check_profile compares the model   */
     const char *profile_name;
+    const char *svg, *html;        /* NULL: not asked for                                                         */
     mote_math math;
     mote_prefill prefill;
     mote_weights weights;

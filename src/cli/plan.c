@@ -8,8 +8,10 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/eval.h"
 #include "cli/opts.h"
 #include "cli/out.h"
+#include "lab/report.h"
 
 enum { O_CTX = 1200, O_RAM };
 
@@ -25,6 +27,7 @@ static const cli_usage usage = {
         { O_RAM, "ram", "SIZE", "memory to fit into, in bytes, e.g. 64G (G = 2^30): what context fits" },
         CLI_ROW_KV,
         CLI_ROW_PROFILE,
+        CLI_ROWS_PICTURES,
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
@@ -325,7 +328,8 @@ int cli_plan(int argc, char **argv)
     int status, bare = access(path, F_OK) == 0 && !is_folder(path);
     if (a.profile && bare)
         cli_say("mote: note: %s is a configuration alone: whether the profile was made for its model cannot be checked", path);
-    if ((!bare && cli_check_profile(&a, path, &err)) || ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err))
+    if ((!bare && cli_check_profile(&a, path, &err)) || ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err) ||
+        cli_write_pictures(&a, lab_report_plan, plan, &err))
         status = cli_report(&err);
     else if (a.json)
         status = cli_print_json(json_incref(plan), JSON_INDENT(2));

@@ -12,6 +12,7 @@
 #include "cli/out.h"
 #include "lab/needle_text.h"
 #include "lab/profile.h"
+#include "lab/report.h"
 #include "lab/tune.h"
 
 enum { O_TEXT = 1200, O_BUDGET, O_TASK, O_CTX, O_WINDOWS, O_FORMATS, O_PLAIN, O_SAMPLES, O_SEED };
@@ -37,6 +38,7 @@ static const cli_usage usage = {
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         CLI_ROW_MATH,
         CLI_ROW_THREADS,
+        CLI_ROWS_PICTURES,
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
@@ -221,6 +223,8 @@ int cli_tune(int argc, char **argv)
     cli_progress_clear();
     if (!rc && q.out)
         rc = lab_profile_write(q.out, json_object_get(result, "profile"), &err);
+    if (!rc)
+        rc = cli_write_pictures(&a, lab_report_tune, result, &err);
     if (rc) {
         int reported = cli_report(&err);
         status = status == CLI_USAGE ? status : reported;

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "lab/formats.h"
+#include "lab/spec.h"
 #include "lab/stats.h"
 
 /* Ways to come by the prefix; the first is the yardstick. */
@@ -105,7 +106,7 @@ int lab_kv_error_run(json_t *rows, mote_model *model, const lab_text *text, cons
     int rc = window ? lab_text_windows(text, model, ctx, 1, &n, err) : mote__fail(err, MOTE_ENOMEM, "out of memory for a window");
     if (!rc) {
         lab_text_window(text, ctx, 0, window);
-        rc = read_window(&base, model, "main=f32,index=f32,window=f32", window, ctx, err);
+        rc = read_window(&base, model, lab_exact_kv(model), window, ctx, err);
     }
     for (size_t k = 0; !rc && k < n_kv; k++) {
         mote_session *s = NULL;

@@ -16,6 +16,9 @@
 
 enum { DECODE_TOKENS = 32, BLOCK = 256, CHUNK = 256 };
 
+/* What a step will hold at its largest. */
+typedef struct need { double weights, kv, windows, base_kv, base_windows, logits, scratch, total; } need;
+
 typedef struct climb {
     mote_model *model;
     const lab_text *text;
@@ -30,7 +33,8 @@ typedef struct climb {
 
 static double mebi(double bytes) { return bytes / 1048576; }
 
-double lab_available_bytes(void)
+/* Bytes a process may still take: the smallest of available memory, the limit of its control group and of its address space. */
+static double available_bytes(void)
 {
     double available = INFINITY;
     char *text = NULL;
@@ -70,12 +74,12 @@ static int formats_weigh(climb *c, mote_err *err)
     return rc;
 }
 
-static lab_need need_of(const climb *c, size_t ctx)
+static need need_of(const climb *c, size_t ctx)
 {
     mote_memory m;
     mote_model_get_memory(c->model, &m);
     double blocks = ceil((double)ctx / BLOCK) * BLOCK;
-    lab_need n = { .weights = (double)m.bytes[MOTE_MEM_WEIGHTS], .kv = c->kv * blocks, .windows = c->windows, .scratch = c->scratch,
+    need n = { .weights = (double)m.bytes[MOTE_MEM_WEIGHTS], .kv = c->kv * blocks, .windows = c->windows, .scratch = c->scratch,
                    .logits = (double)c->info.vocab * sizeof(float) * CHUNK };
     if (!c->l->no_base) {
         n.base_kv = c->base_kv * blocks;
@@ -86,7 +90,7 @@ static lab_need need_of(const climb *c, size_t ctx)
     return n;
 }
 
-static json_t *need_json(const lab_need *n, double available)
+static json_t *need_json(const need *n, double available)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weights", lab_real(n->weights), "kv", lab_real(n->kv), "windows", lab_real(n->windows),
                      "baseline", lab_real(n->base_kv + n->base_windows), "logits", lab_real(n->logits), "scratch", lab_real(n->scratch), "total",
@@ -94,9 +98,9 @@ static json_t *need_json(const lab_need *n, double available)
 }
 
 /* Weights that are mapped are already there, so what is available counts on top of them. */
-static double room_of(const climb *c, const lab_need *n)
+static double room_of(const climb *c, const need *n)
 {
-    return c->l->ram ? (double)c->l->ram : n->weights + lab_available_bytes();
+    return c->l->ram ? (double)c->l->ram : n->weights + available_bytes();
 }
 
 /* ---- one step ------------------------------------------------------------------------------------------------ */
@@ -226,7 +230,7 @@ static json_t *refuse(const climb *c, size_t ctx, json_t *step)
         return stop(ctx, "model", "the model's context ends at %zu tokens", c->info.max_context);
     if (ctx - 1 > c->text->n_ids)
         return stop(ctx, "text", "%s has %zu tokens: not enough for a window of %zu; give a longer text", c->text->path, c->text->n_ids, ctx);
-    lab_need n = need_of(c, ctx);
+    need n = need_of(c, ctx);
     double room = room_of(c, &n), left = room - (n.total - n.kv - n.base_kv), per_token = c->kv + (c->l->no_base ? 0 : c->base_kv);
     json_object_set_new(step, "need", need_json(&n, room));
     if (n.total <= room)

@@ -27,9 +27,4 @@ typedef struct lab_ladder {
  * is no error. */
 int lab_ladder_run(json_t **result, mote_model *model, const lab_text *text, const lab_ladder *l, const lab_progress *progress, mote_err *err);
 
-/* What a step will hold at its largest, and what there is: exposed for tests. */
-typedef struct lab_need { double weights, kv, windows, base_kv, base_windows, logits, scratch, total; } lab_need;
-/* Bytes a process may still take: the smallest of available memory, the limit of its control group and of its address space. */
-double lab_available_bytes(void);
-
 #endif

@@ -22,16 +22,6 @@ int lab_progress_step(void *ctx, size_t done, size_t all)
     return lab_progress_at(s->progress, s->what, all ? (double)done / (double)all : 1);
 }
 
-const char *lab_exact_kv(mote_model *model)
-{
-    static const char all_parts[] = "main=f32,index=f32,window=f32";
-    mote_session_params params = { .kv = all_parts };
-    mote_session *s = NULL;
-    int rc = mote_session_create(&s, model, &params, NULL);
-    mote_session_destroy(s);
-    return rc ? "f32" : all_parts;         /* models whose one word means every part */
-}
-
 double lab_seconds(void)
 {
     struct timespec t;

@@ -16,8 +16,6 @@ int lab_progress_at(const lab_progress *p, const char *what, double fraction);  
 typedef struct lab_shown { const lab_progress *progress; const char *what; const mote_model *model; size_t scratch_peak; } lab_shown;
 int lab_progress_step(void *ctx, size_t done, size_t all);
 double lab_seconds(void);                  /* monotonic */
-/* Formats that round nothing. */
-const char *lab_exact_kv(mote_model *model);
 
 typedef struct lab_case {
     /* asked */

@@ -3,46 +3,68 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const lab_parts[LAB_PARTS] = { "main", "index", "window" };
-static const char *const defaults[LAB_PARTS] = { "main=fp4", "index=mxfp4", "window=fp8" };
-
-/* The part a word belongs to; LAB_PARTS: none. A word without '=' is a main format. */
-static size_t part_of(const char *word, size_t n)
+/* Append a comma where something is there, `part=` where a part is given, and the word; -1: no room. */
+static int append(char *out, size_t room, const char *part, const char *word, size_t n)
 {
-    const char *equals = memchr(word, '=', n);
-    if (!equals)
-        return 0;
-    size_t name = strcspn(word, ".=");
-    for (size_t p = 0; p < LAB_PARTS; p++)
-        if (strlen(lab_parts[p]) == name && !memcmp(word, lab_parts[p], name))
-            return p;
-    return LAB_PARTS;
+    size_t used = strlen(out), name = strlen(part), need = used + 1 + name + 1 + n + 1;
+    if (need > room)
+        return -1;
+    if (used)
+        out[used++] = ',';
+    memcpy(out + used, part, name);
+    used += name;
+    if (name)
+        out[used++] = '=';
+    memcpy(out + used, word, n);
+    out[used + n] = 0;
+    return 0;
 }
 
-int lab_spec_split(lab_spec *spec, const char *kv)
+static size_t find_part(const lab_spec *s, const char *word, size_t n)
 {
-    memset(spec, 0, sizeof *spec);
-    int plain[LAB_PARTS] = { 0 };
+    size_t p = 0;
+    while (p < s->n_parts && (strlen(s->name[p]) != n || memcmp(s->name[p], word, n)))
+        p++;
+    return p;
+}
+
+static int name_parts(lab_spec *s, const char *defaults)
+{
+    for (const char *p = defaults; *p; p += strcspn(p, ","), p += *p == ',') {
+        size_t n = strcspn(p, "=,");
+        if (s->n_parts == LAB_PARTS || n >= sizeof s->name[0] || p[n] != '=')
+            return -1;
+        memcpy(s->name[s->n_parts++], p, n);
+    }
+    return 0;
+}
+
+int lab_spec_split(lab_spec *s, const char *kv, const char *defaults)
+{
+    memset(s, 0, sizeof *s);
+    if (name_parts(s, defaults))
+        return -1;
+    int plain[LAB_PARTS] = { 0 }, one_main = find_part(s, "main", 4) == 0;
     for (const char *p = kv ? kv : ""; *p;) {
-        size_t n = strcspn(p, ","), part = part_of(p, n);
-        if (part == LAB_PARTS)
-            return -1;
-        char *out = spec->words[part];
-        size_t used = strlen(out), room = sizeof spec->words[part];
-        int bare = !memchr(p, '=', n), wrote = snprintf(out + used, room - used, "%s%s%.*s", used ? "," : "", bare ? "main=" : "", (int)n, p);
-        if (wrote < 0 || (size_t)wrote >= room - used)
-            return -1;
-        plain[part] |= bare || memchr(p, '.', strcspn(p, "=")) == NULL;
+        size_t n = strcspn(p, ","), room = sizeof s->words[0];
+        if (!memchr(p, '=', n)) {
+            for (size_t part = 0; part < (one_main ? 1 : s->n_parts); part++) {
+                plain[part] = 1;
+                if (append(s->words[part], room, s->name[part], p, n))
+                    return -1;
+            }
+        } else {
+            size_t name = strcspn(p, ".="), part = find_part(s, p, name);
+            if (part == s->n_parts || append(s->words[part], room, "", p, n))
+                return -1;
+            plain[part] |= p[name] == '=';
+        }
         p += n + (p[n] == ',');
     }
-    for (size_t p = 0; p < LAB_PARTS; p++)
-        if (!plain[p]) {
-            char *out = spec->words[p];
-            size_t used = strlen(out);
-            int wrote = snprintf(out + used, sizeof spec->words[p] - used, "%s%s", used ? "," : "", defaults[p]);
-            if (wrote < 0 || (size_t)wrote >= sizeof spec->words[p] - used)
-                return -1;
-        }
+    size_t part = 0;
+    for (const char *p = defaults; *p; p += strcspn(p, ","), p += *p == ',', part++)
+        if (!plain[part] && append(s->words[part], sizeof s->words[0], "", p, strcspn(p, ",")))
+            return -1;
     return 0;
 }
 
@@ -50,10 +72,23 @@ void lab_spec_join(char out[LAB_SPEC_BYTES], const lab_spec *spec, unsigned exac
 {
     size_t used = 0;
     out[0] = 0;
-    for (size_t p = 0; p < LAB_PARTS; p++) {
+    for (size_t p = 0; p < spec->n_parts; p++) {
         const char *comma = p ? "," : "";
-        int n = exact >> p & 1 ? snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s=f32", comma, lab_parts[p])
+        int n = exact >> p & 1 ? snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s=f32", comma, spec->name[p])
                                : snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s", comma, spec->words[p]);
         used += (size_t)n;
     }
 }
+
+/* Only models with main, index and window know a window. */
+static int has_windows(mote_model *model)
+{
+    mote_session_params params = { .kv = "window=f32" };
+    mote_session *s = NULL;
+    int rc = mote_session_create(&s, model, &params, NULL);
+    mote_session_destroy(s);
+    return rc == MOTE_OK;
+}
+
+const char *lab_default_kv(mote_model *model) { return has_windows(model) ? "main=fp4,index=mxfp4,window=fp8" : "key=bf16,value=bf16"; }
+const char *lab_exact_kv(mote_model *model) { return has_windows(model) ? "main=f32,index=f32,window=f32" : "key=f32,value=f32"; }

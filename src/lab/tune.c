@@ -18,8 +18,6 @@ const char *const lab_task_names[] = { "generation", "retrieval", NULL };
 const char *const lab_task_units[] = { "KL, nat a token", "change of ln p(answer), nat^2" };
 
 enum { MAX_ITEMS = 64, MAX_OPTIONS = 16, N_GLOBAL = 2 /* main and index; windows cost nothing per token */, BATCH = 63 };
-/* Windows too: a window that is rounded turns any disturbance, however small, into flipped roundings, and a floor that does not add up. */
-static const char exact_kv[] = "main=f32,index=f32,window=f32";
 
 typedef struct choice { const char *format; double bytes; char kv[64]; lab_sum cost; } choice;
 typedef struct item { long layer; size_t part, n; choice options[MAX_OPTIONS]; } item;
@@ -32,6 +30,9 @@ typedef struct tuning {
     item items[MAX_ITEMS];
     size_t n_items;
     int32_t *window;
+    /* Windows too: one that is rounded turns any disturbance, however small, into flipped roundings, and a floor that does not add up. */
+    const char *exact;
+    lab_spec parts;                        /* names of the model's parts; the first two grow with the context */
 } tuning;
 
 /* ---- what there is to choose ---- */
@@ -61,8 +62,8 @@ static int add_options(tuning *t, const char *format, mote_err *err)
 {
     for (size_t part = 0; part < N_GLOBAL; part++) {
         char kv[96], key[40];
-        snprintf(kv, sizeof kv, "%s=%.24s", lab_parts[part], format);
-        snprintf(key, sizeof key, "%s_bytes_per_entry", lab_parts[part]);
+        snprintf(kv, sizeof kv, "%s=%.24s", t->parts.name[part], format);
+        snprintf(key, sizeof key, "%s_bytes_per_entry", t->parts.name[part]);
         json_t *plan = NULL;
         if (!taken(t, kv))
             continue;
@@ -84,7 +85,7 @@ static int add_options(tuning *t, const char *format, mote_err *err)
                 continue;
             choice *c = &it->options[it->n++];
             *c = (choice){ .format = format, .bytes = json_number_value(json_object_get(row, key)) / json_number_value(json_object_get(row, "ratio")) };
-            snprintf(c->kv, sizeof c->kv, "%s.%ld=%.24s", lab_parts[part], it->layer, format);
+            snprintf(c->kv, sizeof c->kv, "%s.%ld=%.24s", t->parts.name[part], it->layer, format);
         }
         json_decref(plan);
     }
@@ -102,14 +103,14 @@ static int list_items(tuning *t, mote_err *err)
         return mote__fail(err, MOTE_EUNSUPPORTED, "%s: no KV source of this model can be given a format of its own", t->t->model_path);
     for (size_t i = 0; i < t->n_items; i++)
         if (!t->items[i].n)
-            return mote__fail(err, MOTE_EINVAL, "--formats: none of them fits %s of layer %ld", lab_parts[t->items[i].part], t->items[i].layer);
+            return mote__fail(err, MOTE_EINVAL, "--formats: none of them fits %s of layer %ld", t->parts.name[t->items[i].part], t->items[i].layer);
     return MOTE_OK;
 }
 
 /* ---- what each costs ---- */
 
 /* The text with one item rounded and everything else exact. */
-static void kv_of(char out[128], const choice *c) { snprintf(out, 128, "%s,%s", exact_kv, c->kv); }
+static void kv_of(char out[128], const tuning *t, const choice *c) { snprintf(out, 128, "%s,%s", t->exact, c->kv); }
 
 static int generation_cost(tuning *t, choice **list, size_t n, size_t window, mote_err *err)
 {
@@ -122,8 +123,8 @@ static int generation_cost(tuning *t, choice **list, size_t n, size_t window, mo
     snprintf(what, sizeof what, "sensitivities, window %zu of %zu, %zu cases", window + 1, t->t->n_windows, n);
     for (size_t i = 0; !rc && i <= n; i++) {
         if (i < n)
-            kv_of(kv[i], list[i]);
-        cases[i] = (lab_case){ .params = { .kv = i < n ? kv[i] : exact_kv, .prefill = MOTE_PREFILL_FULL }, .scores = scores + i * ctx };
+            kv_of(kv[i], t, list[i]);
+        cases[i] = (lab_case){ .params = { .kv = i < n ? kv[i] : t->exact, .prefill = MOTE_PREFILL_FULL }, .scores = scores + i * ctx };
         all[i] = &cases[i];
     }
     lab_text_window(t->text, ctx, window, t->window);
@@ -145,13 +146,13 @@ static int retrieval_cost(tuning *t, choice **list, size_t n, size_t sample, mot
 {
     lab_haystack h;
     lab_answer base[LAB_MAX_NEEDLES], answers[LAB_MAX_NEEDLES];
-    mote_session_params params = { .kv = exact_kv };
+    mote_session_params params = { .kv = t->exact };
     int rc = lab_haystack_make(&h, t->model, t->text, t->t->ctx, t->t->depths, t->t->n_depths, t->t->seed, sample, err);
     if (!rc)
         rc = lab_needle_ask(base, t->model, &params, &h, "needles, exact", t->progress, err);
     for (size_t i = 0; !rc && i < n; i++) {
         char kv[128], what[96];
-        kv_of(kv, list[i]);
+        kv_of(kv, t, list[i]);
         params.kv = kv;
         snprintf(what, sizeof what, "sensitivities, sample %zu of %zu, case %zu of %zu", sample + 1, t->t->n_samples, i + 1, n);
         rc = lab_needle_ask(answers, t->model, &params, &h, what, t->progress, err);
@@ -221,10 +222,10 @@ static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, 
     enum { CASES = 4 };
     char alone[LAB_SPEC_BYTES + 16];
     lab_spec spec;
-    if (lab_spec_split(&spec, kv))
+    if (lab_spec_split(&spec, kv, lab_default_kv(t->model)))
         return mote__fail(err, MOTE_EINVAL, "'%s' is too long", kv);
     lab_spec_join(alone, &spec, 1u << 2);
-    const char *const specs[CASES] = { exact_kv, kv, NULL, alone };
+    const char *const specs[CASES] = { t->exact, kv, NULL, alone };
     const char *const names[CASES] = { "exact", "chosen", "default", "chosen, windows f32" };
     size_t ctx = t->t->ctx, peak = 0;
     lab_case cases[CASES], *all[CASES];
@@ -267,7 +268,7 @@ static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, 
 
 static int verify_needles(json_t **needles, const tuning *t, const char *kv, mote_err *err)
 {
-    const mote_session_params cases[3] = { { .kv = exact_kv }, { .kv = kv }, { .kv = "main=fp4" } };
+    const mote_session_params cases[3] = { { .kv = t->exact }, { .kv = kv }, { .kv = lab_default_kv(t->model) } };
     uint64_t ctx = t->t->ctx;
     /* other needles than those that were measured */
     lab_needles n = { .cases = cases, .n_cases = 3, .ctx = &ctx, .n_ctx = 1, .depths = t->t->depths, .n_depths = t->t->n_depths,
@@ -288,7 +289,7 @@ static json_t *items_json(const tuning *t, const lab_point *best)
                                                      lab_real(lab_sum_mean(&c->cost)), "cost_se", lab_real(lab_sum_error(&c->cost)), "chosen",
                                                      o == best->choice[i]));
         }
-        json_array_append_new(items, json_pack("{s:I, s:s, s:o}", "layer", (json_int_t)t->items[i].layer, "part", lab_parts[t->items[i].part],
+        json_array_append_new(items, json_pack("{s:I, s:s, s:o}", "layer", (json_int_t)t->items[i].layer, "part", t->parts.name[t->items[i].part],
                                                "options", options));
     }
     return items;
@@ -391,7 +392,8 @@ int lab_tune_run(json_t **result, mote_model *model, const lab_text *text, const
     size_t n = 0;
     if (!t)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    *t = (tuning){ .model = model, .text = text, .t = request, .progress = progress };
+    *t = (tuning){ .model = model, .text = text, .t = request, .progress = progress, .exact = lab_exact_kv(model) };
+    lab_spec_split(&t->parts, NULL, lab_default_kv(model));
     int rc = lab_text_windows(text, model, request->ctx, request->n_windows, &n, err);
     if (!rc && !(t->window = malloc(request->ctx * sizeof *t->window)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a window of %zu tokens", request->ctx);

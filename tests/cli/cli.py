@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from xml.etree import ElementTree
 
 args = [a for a in sys.argv[1:] if not a.startswith("--")]
 MOTE, ROOT, WORDS = os.path.abspath(args[0]), os.path.abspath(args[1]), args[2:]
@@ -840,6 +841,44 @@ def ladder_climbs_and_says_why_it_stops():
     expect("stopped at 61,440 tokens (text)" in r.text and r.err == "", str(r))
     n = good_json("ladder", NANO, "--text", HELDOUT, "--ctx", 512, "--scored", 64, "--no-base", "--json")["steps"][0]["needle"]
     expect(0 <= n["recall"] <= 1 and "base_recall" not in n, str(n)[:300])
+
+
+def pictures_are_whole(svg, html, *words):
+    """Both are XML; the SVG has figures whose text stays inside, nothing comes from elsewhere, and words stand in both."""
+    ns = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.parse(svg).getroot()
+    expect(root.tag == ns + "svg" and len(root.findall(ns + "g")) >= 1, f"{svg}: no figures")
+    width, height = (float(root.get(k)) for k in ("width", "height"))
+    for t in root.iter(ns + "text"):
+        x, w = float(t.get("x")), 6.9 * len(t.text or "")
+        x -= {"start": 0, "middle": w / 2, "end": w}[t.get("text-anchor")]
+        expect(x > -30 and x + w < width + 30, f"{svg}: '{t.text}' leaves the picture")
+    expect(0 < height < 20000 and "prefers-color-scheme:dark" in open(svg).read(), svg)
+    page = open(html, encoding="utf-8").read()
+    body = ElementTree.fromstring(page[page.index("<html"):])
+    expect(len(list(body.iter(ns + "svg"))) >= 1 and len(list(body.iter("table"))) >= 1, f"{html}: no picture or no table")
+    for bad in ("<script", "http://", "https://", "@import", "url("):
+        expect(page.replace("http://www.w3.org/2000/svg", "").find(bad) < 0, f"{html}: {bad}")
+    text = "".join(body.itertext())
+    for w in words:
+        expect(w in text, f"{html}: '{w}' is missing")
+
+
+@check
+def pictures():
+    svg, html = os.path.join(TMP, "p.svg"), os.path.join(TMP, "p.html")
+    odd = os.path.join(TMP, "a <odd> & \"name\"")
+    os.symlink(NANO, odd)
+    files = ("--svg", svg, "--html", html)
+    good("plan", odd, "--ctx", "4K,64K", *files)
+    pictures_are_whole(svg, html, "DeepSeek-V4-Flash", "a <odd> & \"name\"", "classical")
+    good("eval", NANO, "--text", HELDOUT, "--ctx", "200", "--kv", "fp4,fp8,bf16", "--needle", "--samples", 1, "--depths", "0,50,100", "--kv-error", "--cut", 128, *files)
+    pictures_are_whole(svg, html, "What a format costs", "Facts hidden", "hit, exact replay", "rounded once")
+    good("tune", NANO, "--text", HELDOUT, "--ctx", 64, "--formats", "fp4,bf16", "--budget", 300, *files)
+    pictures_are_whole(svg, html, "The choice", "chosen, windows f32")
+    good("ladder", NANO, "--text", HELDOUT, "--ctx", "128,60K", "--no-needle", *files)
+    pictures_are_whole(svg, html, "not enough for a window", "held")
+    one_line_error(mote("plan", NANO, "--svg", os.path.join(TMP, "no", "such", "place.svg")), 1, "place.svg")
 
 
 @check

@@ -38,28 +38,33 @@ static void means_and_errors(void **state)
 static void specs(void **state)
 {
     (void)state;
-    static const struct { const char *kv; unsigned exact; const char *joined; } rows[] = {
-        { NULL, 0, "main=fp4,index=mxfp4,window=fp8" },
-        { "fp8", 0, "main=fp8,index=mxfp4,window=fp8" },
-        { "fp8", 1, "main=f32,index=mxfp4,window=fp8" },
-        { "fp8", 7, "main=f32,index=f32,window=f32" },
-        { "main.8=bf16", 0, "main.8=bf16,main=fp4,index=mxfp4,window=fp8" },
-        { "index.2=fp8,main=fp4-64,window=bf16,index=f32,main.4=fp8", 2, "main=fp4-64,main.4=fp8,index=f32,window=bf16" },
-        { "index.2=fp8,main=fp4-64,window=bf16,index=f32,main.4=fp8", 4, "main=fp4-64,main.4=fp8,index.2=fp8,index=f32,window=f32" },
+    static const char ours[] = "main=fp4,index=mxfp4,window=fp8", dense[] = "key=bf16,value=bf16";
+    static const struct { const char *kv; unsigned exact; const char *joined, *defaults; } rows[] = {
+        { NULL, 0, "main=fp4,index=mxfp4,window=fp8", NULL },
+        { "fp8", 0, "main=fp8,index=mxfp4,window=fp8", NULL },
+        { "fp8", 1, "main=f32,index=mxfp4,window=fp8", NULL },
+        { "fp8", 7, "main=f32,index=f32,window=f32", NULL },
+        { "fp8", 0, "key=fp8,value=fp8", dense },
+        { "value.3=f32,key=fp8", 0, "key=fp8,value.3=f32,value=bf16", dense },
+        { "value=fp4", 2, "key=bf16,value=f32", dense },
+        { "main.8=bf16", 0, "main.8=bf16,main=fp4,index=mxfp4,window=fp8", NULL },
+        { "index.2=fp8,main=fp4-64,window=bf16,index=f32,main.4=fp8", 2, "main=fp4-64,main.4=fp8,index=f32,window=bf16", NULL },
+        { "index.2=fp8,main=fp4-64,window=bf16,index=f32,main.4=fp8", 4, "main=fp4-64,main.4=fp8,index.2=fp8,index=f32,window=f32", NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         lab_spec s;
         char out[LAB_SPEC_BYTES];
-        assert_int_equal(lab_spec_split(&s, rows[i].kv), 0);
+        assert_int_equal(lab_spec_split(&s, rows[i].kv, rows[i].defaults ? rows[i].defaults : ours), 0);
         lab_spec_join(out, &s, rows[i].exact);
         assert_string_equal(out, rows[i].joined);
     }
     lab_spec s;
-    assert_int_equal(lab_spec_split(&s, "tail=fp8"), -1);
+    assert_int_equal(lab_spec_split(&s, "tail=fp8", ours), -1);
+    assert_int_equal(lab_spec_split(&s, "window=fp8", dense), -1);
     char longest[LAB_SPEC_BYTES] = "";
     for (size_t i = 0; i + 12 < sizeof longest; i += 12)
         memcpy(longest + i, "main.12=fp8,", 13);
-    assert_int_equal(lab_spec_split(&s, longest), -1);
+    assert_int_equal(lab_spec_split(&s, longest, ours), -1);
 }
 
 /* Three causes whose effects are known: the first costs 0.5, the second nothing, the third only helps when the first is there. */
