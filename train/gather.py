@@ -6,7 +6,8 @@
 DIR holds one git repository per line of SOURCES.tsv, as OWNER+NAME/repo, OWNER+NAME or OWNER/NAME (bare or not); a file is read
 at the commit found there, and the manifest names it. BASE: a folder of texts with its own MANIFEST.tsv, copied as they are.
 Kinds: ebook (Standard Ebooks XHTML, in spine order, without front matter, notes and colophon), zh (a wrapped Project Gutenberg
-text, unwrapped), code (files of one suffix below given folders, joined into documents of about 200 KB).
+text, unwrapped), code (files of some suffixes below given folders, joined into documents of about 200 KB), files (the same, each
+file a document). Without --base all comes from SOURCES.tsv; the manifest in this folder was made with it (README.md).
 """
 import argparse
 import hashlib
@@ -115,12 +116,16 @@ def zh(repo):
 
 
 # -- code ------------------------------------------------------------------------------------------
-def code(repo, spec):
-    """spec: suffixes and folders, e.g. '.c,.h:src/,lib/'. Yields texts of about DOC bytes."""
+def matching(repo, spec):
+    """spec: suffixes and folders, e.g. '.c,.h:src/,lib/'."""
     suffixes, folders = spec.split(":")
-    pick = [n for n in repo.names() if n.endswith(tuple(suffixes.split(","))) and n.startswith(tuple(folders.split(",")))]
+    return sorted(n for n in repo.names() if n.endswith(tuple(suffixes.split(","))) and n.startswith(tuple(folders.split(","))))
+
+
+def code(repo, spec):
+    """Yields texts of about DOC bytes."""
     part, size = [], 0
-    for n in sorted(pick):
+    for n in matching(repo, spec):
         t = repo.text(n).replace("\r\n", "\n")
         if not 400 <= len(t) <= 600_000 or "generated" in t[:300].lower():
             continue
@@ -143,6 +148,8 @@ def main():
     rows = []
 
     def put(file, title, source, licence, data):
+        if any(r[0] == file for r in rows):                                  # the base has it
+            return
         with open(os.path.join(a.out, file), "wb") as f:
             f.write(data)
         rows.append((file, title, source, licence, str(len(data)), hashlib.sha256(data).hexdigest()))
@@ -152,7 +159,6 @@ def main():
             file, title, _, source, licence, _ = line.split("\t")
             with open(os.path.join(a.base, "text", file), "rb") as f:
                 put(file, title, source, licence, f.read())
-    have = {r[0] for r in rows}
     for line in open(os.path.join(HERE, "SOURCES.tsv"), encoding="utf-8").read().splitlines()[1:]:
         kind, source, title, licence, spec = line.split("\t")
         repo = find_repo(a.clones, source)
@@ -161,10 +167,13 @@ def main():
             continue
         src = f"github:{source}@{repo.commit[:12]}"
         if kind == "ebook":
-            if source.split("/")[1] + ".txt" not in have:
-                put(source.split("/")[1] + ".txt", title, src, licence, ebook(repo).encode())
+            put(source.split("/")[1] + ".txt", title, src, licence, ebook(repo).encode())
         elif kind == "zh":
-            put(f"zh_{source.split('/')[1]}.txt", title, src, licence, zh(repo).encode())
+            put(f"zh_{spec or source.split('/')[1]}.txt", title, src, licence, zh(repo).encode())
+        elif kind == "files":
+            for n in matching(repo, spec):
+                stem = posixpath.basename(n).replace(".", "_")
+                put(f"code_{stem if stem.startswith(title) else title + '_' + stem}.txt", title, src, licence, repo.text(n).encode())
         else:
             for i, t in enumerate(code(repo, spec)):
                 put(f"code_{source.replace('/', '_')}_{i:02d}.txt", title, src, licence, t.encode())
