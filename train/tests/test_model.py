@@ -272,6 +272,12 @@ def test_reference_logits():
     ids = rand_ids(1, 96)
     with tempfile.TemporaryDirectory() as d:
         export_micro(m, d)
+        ref = R.Model(d, "fp32", main_kv="fp32", window_kv="fp32", index_kv="fp32")
+        want = ref.session().forward(ids[0].tolist())
+        with torch.no_grad(), m.swapped():
+            got = m.logits(m.forward(ids, mode=Mode(quant=True, kv=False))[0]).numpy()
+        print(f"    f32 caches: largest |logit difference| {np.abs(got - want).max():.2e}")
+        assert np.abs(got - want).max() < 1e-4                   # nothing is rounded
         for fmt, theirs in (("g16", "fp4_g16_e4m3"), ("fp8", "fp8"), ("bf16", "bf16")):
             ref = R.Model(d, "fp32", main_kv=theirs)
             tr = {}
@@ -288,9 +294,10 @@ def test_reference_logits():
                     b = set(v for v in tr[f"layers.{l}.topk"][i].tolist() if v >= 0)
                     bad[i] |= a != b
             err = np.abs(got - want).max(1)
-            print(f"    main KV {fmt}: max |logit difference| {err[~bad].max():.2e} over {(~bad).sum()} rows, "
-                  f"logit spread {want.std():.2f}, rows with another top-k {bad.sum()}")
-            assert err[~bad].max() < 1e-2 and bad.sum() <= 2
+            # a cached value at a rounding border may fall to the other side and move the rows after it a little
+            print(f"    main KV {fmt}: |logit difference| median {np.median(err[~bad]):.2e}, largest {err[~bad].max():.2e} over "
+                  f"{(~bad).sum()} rows, logit spread {want.std():.2f}, rows with another top-k {bad.sum()}")
+            assert np.median(err[~bad]) < 2e-3 and err[~bad].max() < 0.1 and bad.sum() <= 2
         ref = R.Model(d, "official")
         want = ref.session().forward(ids[0].tolist())
         with torch.no_grad(), m.swapped():
