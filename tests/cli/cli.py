@@ -312,7 +312,7 @@ def inspect_nano():
     expect(isinstance(j, dict) and len(j) > 3, str(j)[:200])
     expect(len(good("inspect", NANO).text.splitlines()) > 5, "the summary is too short")
     tensors = good("inspect", NANO, "--tensors").text
-    expect("embed.weight" in tensors and "layers.11.ffn.experts.15.w2.weight" in tensors, "tensors are missing")
+    expect("embed.weight" in tensors and "layers.11.ffn.experts.11.w2.weight" in tensors, "tensors are missing")
     expect(len(good_json("inspect", NANO, "--layers", "--json")) == 12, "not 12 layers")
     expect(len(good("inspect", NANO, "--layers").text.splitlines()) == 13, "not 13 lines")
 
@@ -333,7 +333,7 @@ def run_json():
         expect(k in j, f"{k} is missing")
     for k in MEMORY:
         expect(isinstance(j["memory"][k], int) and j["memory"][k] >= 0, f"memory.{k}")
-    expect(j["memory"]["weights"] > 30e6 and j["memory"]["total"] <= j["memory"]["peak_rss"] * 2, str(j["memory"]))
+    expect(j["memory"]["weights"] > 20e6 and j["memory"]["total"] <= j["memory"]["peak_rss"] * 2, str(j["memory"]))
     expect(len(j["tokens"]) == len(j["logprobs"]) <= 12, "tokens and logprobs")
     expect(all(len(x["top"]) == 2 and x["top"][0]["id"] == x["id"] and x["logprob"] <= 0 for x in j["logprobs"]), "greedy is not top")
     n = len(good_json("tokenize", NANO, "--json", "-p", "Emma was not")["ids"])
@@ -1211,7 +1211,7 @@ MODELS = [
     ("config contradicts the tensors: experts", config(n_routed_experts=32), ["layers.0.ffn"]),
     ("config contradicts the tensors: layers", config(num_hidden_layers=13, compress_ratios=[0, 0, 2, 2, 2, 2] + [1] * 7),
      ["layers.12."]),
-    ("config contradicts the tensors: Engram rows", config(engram_num_embeddings=[65856, 66339]), ["engram"]),
+    ("config contradicts the tensors: Engram rows", config(engram_num_embeddings=[33048, 33645]), ["engram"]),
     ("generation_config is not JSON", {"generation_config__json": b"nonsense"}, ["generation_config.json"]),
     ("tokenizer is not JSON", {"tokenizer__json": lambda d: d[:5000]}, ["tokenizer.json"]),
     ("tokenizer of another kind", tokenizer(lambda j: set_at(j, "Unigram", "model", "type")), ["tokenizer.json", "Unigram"]),

@@ -26,7 +26,7 @@ static int32_t *heldout(mote_model *m, size_t n)
 
 /* tests/reference/nano-golden: prefill, decode, decoder replay, encoder replay at a cut of 128. With f32 caches nothing rounds and
  * all must agree. With the default formats this prompt is not a stable one: the reference itself, its activations disturbed
- * by 1e-7 or 3e-7 of their rms, moves every one of these rows by more than 2e-3 and the worst logit by 0.74
+ * by 3e-7 of their rms, moves 40 or 22 of the 40 prefill rows by more than 2e-3 (two seeds) and the worst logit by 0.20
  * (docs/results/nano-eval.md); the tiny checkpoints' prompts were chosen to be stable and carry the strict bounds (model/golden). */
 static void golden_logits(void **state)
 {
@@ -43,19 +43,18 @@ static void golden_logits(void **state)
            quantised.over, quantised.worst);
     assert_int_equal(plain.rows, 40 + 4 + 8 + 4 + 8 + 4);
     assert_int_equal(plain.over, 0);
-    assert_true(quantised.worst <= 1.0);
+    assert_true(quantised.worst <= 0.5);
     mote_model_close(m);
 }
 
-/* Mean loss over the first 4,095 predicted tokens. The README's figures are single runs of another implementation; a flipped FP8
- * rounding spreads, so two right implementations differ: the reference itself, disturbed by 3e-7, gave 3.60230, 3.60286, 3.60238
- * for bf16 and 3.60360, 3.60374, 3.60211 for fp8 (docs/results/nano-eval.md). */
+/* Mean loss over the first 4,095 predicted tokens. The README's figures are single runs of another implementation (train/); a flipped
+ * FP8 rounding spreads, so two right implementations differ by some 1e-4 (docs/results/nano-eval.md). */
 static void perplexity(void **state)
 {
     (void)state;
     if (strcmp(mote__kern()->name, "scalar") == 0)
         skip();                                          /* minutes; model/bits proves the levels equal */
-    static const struct { const char *kv; double loss; } rows[] = { { "fp4", 3.60659 }, { "fp8", 3.60314 }, { "bf16", 3.60201 } };
+    static const struct { const char *kv; double loss; } rows[] = { { "fp4", 3.14354 }, { "fp8", 3.14057 }, { "bf16", 3.14054 } };
     mote_model *m = model_open(nano(), MOTE_MATH_FP32, 2);
     int32_t *ids = heldout(m, 4096);
     double got[3];
@@ -67,11 +66,10 @@ static void perplexity(void **state)
         got[i] = r.mean_loss;
         printf("  %-4s loss %.5f (README %.5f), %g bytes a token\n", rows[i].kv, r.mean_loss, rows[i].loss, r.kv_bytes_per_token);
         assert_int_equal(r.n_predicted, 4095);
-        assert_true(fabs(r.mean_loss - rows[i].loss) <= 0.002);
+        assert_true(fabs(r.mean_loss - rows[i].loss) <= 0.001);
     }
-    assert_true(fabs(got[0] - got[2] - 0.0046) <= 0.0015);
-    /* asked: 0.0011 +- 0.0008. The difference of two such runs has a standard error of 0.0008 by itself: three of them here */
-    assert_true(fabs(got[1] - got[2] - 0.0011) <= 3 * 0.0008);
+    assert_true(fabs(got[0] - got[2] - 0.0030) <= 0.0010);
+    assert_true(fabs(got[1] - got[2] - 0.0000) <= 0.0010);
     free(ids);
     mote_model_close(m);
 }

@@ -233,7 +233,7 @@ static void test_folder(void **state)
     assert_string_equal(str(geometry, "weights_source"), "geometry");
     assert_true(json_equal(json_object_get(exact, "weights"), json_object_get(geometry, "weights")));
     assert_true(num(exact, "n_parameters") == num(geometry, "n_parameters"));
-    assert_true(num(json_object_get(exact, "weights"), "total") == 34749762);
+    assert_true(num(json_object_get(exact, "weights"), "total") == 24452772);
     json_decref(exact);
     json_decref(geometry);
     /* a folder with an index whose shards are not there yet: geometry, and the reason */

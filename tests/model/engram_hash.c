@@ -76,7 +76,7 @@ static void check_tables(const char *relative, uint64_t vocab)
 static void test_tables(void **state)
 {
     check_tables("tests/data/engram/release.json", 16000000);
-    check_tables("models/nano/engram_tables.json", 8192);
+    check_tables("models/nano/engram_tables.json", 4096);
     check_tables("tests/data/engram/tiny-a.json", 500);
     check_tables("tests/data/engram/tiny-b.json", 400);
 }

@@ -22,7 +22,10 @@ class Llama:
     def __init__(self, folder, key="bf16", value="bf16"):
         with open(os.path.join(folder, "config.json")) as f:
             c = self.c = json.load(f)
-        self.t = read_safetensors(os.path.join(folder, "model.safetensors"))
+        self.t = {}
+        for name in sorted(os.listdir(folder)):
+            if name.startswith("model") and name.endswith(".safetensors"):
+                self.t.update(read_safetensors(os.path.join(folder, name)))
         self.key, self.value = key, value
         self.heads = c["num_attention_heads"]
         self.kv_heads = c.get("num_key_value_heads") or self.heads
