@@ -11,7 +11,7 @@ static void twins(void **state)
         mote_model *m = model_open(source_path(path), MOTE_MATH_FP32, 2);
         snprintf(path, sizeof path, "models/twins/%s/reference.safetensors", names[i]);
         mote__checkpoint *g = golden_open(source_path(path));
-        size_t n, n_positions, rows, vocab;
+        size_t n = 0, n_positions = 0, rows = 0, vocab = 0;
         const int32_t *ids = golden_i32(g, "ids", &n, NULL), *positions = golden_i32(g, "positions", &n_positions, NULL);
         const float *want = golden_f32(g, "logits", NULL, &vocab);
         mote_session *s = session_open(m, "f32", MOTE_PREFILL_FULL);
