@@ -74,7 +74,7 @@ static const cli_usage usage = {
              "reused), loss_minus_cold the paired difference: what the hit costs. The base is always run cold. Windows of several\n"
              "lengths begin alike, so --ctx 1K,4K hits in its second row.\n"
              "\n"
-             "--needle: a context holds one needle per depth, ' The number of the green door was 4817.'; a question repeats its\n"
+             "--needle: a context holds one needle per depth, ' The secret number of Susan Hale is 4817.'; a question repeats its\n"
              "words up to the answer. recall = share of answers whose every token is the likeliest one; choice = share that is\n"
              "likelier than each answer of the other needles of its kind, which stand in the same context; greedy = share whose\n"
              "generated text begins with the answer; logp = ln p(answer); margin = logp less the mean of those others: graded where\n"

@@ -7,23 +7,25 @@
 #include "base/err.h"
 #include "lab/rng.h"
 
-/* Everyday words that a model of books knows; each list is longer than the needles one context can hold of a kind. */
+/* Everyday words that a model of books knows; each list is longer than the needles one context can hold of a kind. The phrasing is one
+ * of those that the bundled model met in training (train/needle.py), with other facts: another wording would measure whether it
+ * understands the question before what it recalls. */
 static const char *const things[] = {
-    "green door", "old mill",    "red carriage", "north gate",  "stone bridge", "garden wall", "black trunk", "corner house",
-    "long table", "upper room",  "white boat",   "iron chest",  "small chapel", "great clock", "blue lamp",   "western tower",
+    "casket", "chest", "closet", "cabinet", "cellar", "library", "granary", "stable", "tower", "chapel", "garden", "mill", "barn", "vault", "drawer", "desk",
 };
 static const char *const people[] = {
-    "miller",  "captain",   "gardener", "doctor",  "blacksmith", "housekeeper", "sailor",  "painter",
-    "teacher", "coachman",  "baker",    "lawyer",  "shepherd",   "innkeeper",   "soldier", "widow",
+    "Thomas Carew",   "Margaret Lisle",  "Henry Bolton",  "Eleanor Frost", "Philip Marsh",  "Martha Green", "Edward Vane",  "Harriet Stone",
+    "Arthur Bell",    "Susan Hale",      "Walter Price",  "Frances Moor",  "Ralph Denton",  "George Lane",  "Isabel Wood",  "Hugh Barton",
 };
 static const char *const names[] = {
-    "Thomas", "Margaret", "Henry",  "Eleanor", "Philip", "Martha", "Edward",  "Harriet", "Arthur", "Susan",  "Walter", "Frances",
-    "Ralph",  "Caroline", "George", "Isabel",  "Hugh",   "Agnes",  "Stephen", "Louisa",  "Peter",  "Rachel", "Oliver", "Dorothy",
+    "Thomas Green",  "Margaret Bell", "Henry Stone",   "Eleanor Lane", "Philip Wood", "Martha Hale",   "Edward Price",  "Harriet Marsh",
+    "Arthur Frost",  "Susan Barton",  "Walter Vane",   "Frances Hill", "Ralph Moor",  "George Denton", "Isabel Carew",  "Hugh Bolton",
+    "Agnes Lisle",   "Stephen Green", "Louisa Stone",  "Peter Marsh",  "Rachel Lane", "Oliver Price",  "Dorothy Wood",  "Caroline Hale",
 };
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 static const struct { const char *format; const char *const *keys; size_t n_keys; } kinds[LAB_NEEDLE_KINDS] = {
-    [LAB_NUMBER] = { " The number of the %s was", things, COUNT(things) },
-    [LAB_NAME] = { " The name of the %s was", people, COUNT(people) },
+    [LAB_NUMBER] = { " The secret number of %s is", people, COUNT(people) },
+    [LAB_NAME] = { " The key of the %s is kept by", things, COUNT(things) },
 };
 
 /* The i-th of a random order of 0 ... n - 1 (Fisher-Yates on at most 64). */

@@ -1,6 +1,6 @@
 /* Needles: short facts (numbers and names) hidden in a text at given depths, and the questions that ask for them.
  *
- * One context holds a needle per depth, each with a key of its own: " The number of the green door was" + " 4817" + ".". A question
+ * One context holds a needle per depth, each with a key of its own: " The secret number of Susan Hale is" + " 4817" + ".". A question
  * repeats a needle's words up to its answer. So a single reading of the context serves all depths, and the answers of the other
  * needles of the same kind, which are as likely by themselves, are the distractors: only retrieval tells them apart. */
 #ifndef MOTE_LAB_NEEDLE_TEXT_H

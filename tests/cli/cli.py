@@ -825,18 +825,19 @@ def ladder_climbs_and_says_why_it_stops():
     expect([s["ctx"] for s in j["steps"]] == [128, 256, 61440] and [s["ok"] for s in j["steps"]] == [True, True, False], str(j)[:500])
     expect(j["stopped"]["reason"] == "text" and "heldout.txt" in j["stopped"]["diagnosis"] and j["kv_bytes_per_token"] == 212, str(j["stopped"]))
     for s in j["steps"][:2]:
-        expect(s["tokens"] == 63 and s["memory"]["weights"] > 3e7 and s["memory"]["kv_main_codes"] > 0 and s["prefill_tokens_per_s"] > 0, str(s))
+        expect(s["tokens"] == 63 and s["memory"]["weights"] > 2e7 and s["memory"]["kv_main_codes"] > 0 and s["prefill_tokens_per_s"] > 0, str(s))
         n = s["need"]
         expect(abs(sum(n[k] for k in ("weights", "kv", "windows", "baseline", "logits", "scratch")) - n["total"]) < 1 <= n["available"], str(n))
         expect(n["kv"] == 256 * 212 and abs(s["loss_minus_base"]) < 0.2 and s["kl"] > 0, str(s))
     j = good_json(*base, "--ctx", "128,32K", "--ram", "64M", "--json")
     expect(j["stopped"]["reason"] == "memory" and j["stopped"]["ctx"] == 32768 and "64.0 MiB may be used" in j["stopped"]["diagnosis"], str(j["stopped"]))
     expect("memory" not in j["steps"][1], "the step that does not fit was begun")
-    # windows in fp4 by 128 lose 0.03 nat here, three and a half standard errors
-    j = good_json("ladder", NANO, "--text", HELDOUT, "--no-needle", "--scored", 512, "--ctx", 1024, "--kv", "window=fp4-128", "--max-loss", "0.001", "--json")
-    expect(j["stopped"]["reason"] == "quality" and "above the unrounded" in j["stopped"]["diagnosis"], str(j["stopped"]))
+    # a twin that was not trained for rounded keys and values: 0.022 nat, more than four standard errors, and keys are to blame
+    j = good_json("ladder", os.path.join(ROOT, "models", "twins", "gqa"), "--text", HELDOUT, "--no-needle", "--scored", 2000, "--ctx", 4096, "--kv", "mxfp4",
+                  "--max-loss", "0.001", "--json")
+    expect(j["stopped"] and j["stopped"]["reason"] == "quality" and "above the unrounded" in j["stopped"]["diagnosis"], str(j["stopped"]))
     kl = {r["cause"]: r for r in j["blame"]["kl"]}
-    expect(kl["window"]["beyond_noise"] and kl["window"]["kl"] > 3 * max(kl["main"]["kl"], kl["index"]["kl"]), str(kl))
+    expect(kl["key"]["beyond_noise"] and kl["key"]["kl"] > 2 * kl["value"]["kl"], str(kl))
     r = good(*base, "--ctx", "128,60K", "--no-base")
     expect("stopped at 61,440 tokens (text)" in r.text and r.err == "", str(r))
     n = good_json("ladder", NANO, "--text", HELDOUT, "--ctx", 512, "--scored", 64, "--no-base", "--json")["steps"][0]["needle"]

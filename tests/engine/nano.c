@@ -68,8 +68,9 @@ static void perplexity(void **state)
         assert_int_equal(r.n_predicted, 4095);
         assert_true(fabs(r.mean_loss - rows[i].loss) <= 0.001);
     }
-    assert_true(fabs(got[0] - got[2] - 0.0030) <= 0.0010);
-    assert_true(fabs(got[1] - got[2] - 0.0000) <= 0.0010);
+    /* three standard errors of such a difference over 4,095 tokens (0.0008, docs/results/nano-eval.md) */
+    assert_true(fabs(got[0] - got[2] - 0.0030) <= 0.0025);
+    assert_true(fabs(got[1] - got[2] - 0.0000) <= 0.0025);
     free(ids);
     mote_model_close(m);
 }
