@@ -189,12 +189,12 @@ int mote__bench_topk(mote__bench *b)
 
 /* ---- attention ------------------------------------------------------------------------------------------------------ */
 
-enum { HEADS = 64, DIM = 512, N_WINDOW = 128, CODES = DIM / 2, SCALES = DIM / 16, W_ROW = DIM + DIM / 32, LISTS = 16, REPEAT = 8 };     /* REPEAT: queries a run */
+enum { HEADS = 64, DIM = 512, N_WINDOW = 128, CODES = DIM / 2, SCALES = DIM / 16, W_ROW = DIM + DIM / 32, LISTS = 16, REPEAT = 8, WHOLE = 32768 };     /* REPEAT: queries a run */
 typedef struct attention {
     uint8_t *codes, *scales, *window;
     float *q, *out, *sink;
-    mote__kv_ref refs[LISTS][N_WINDOW + BEST];
-    size_t list;
+    mote__kv_ref refs[LISTS][N_WINDOW + BEST], all[WHOLE];
+    size_t list, n_all;                        /* n_all: 0, or so many entries of the cache from its start, and no window */
     const mote__kern_ops *kern;
     size_t groups;
     float *scratch;                            /* [groups][mote__attend_scratch] */
@@ -204,8 +204,8 @@ typedef struct attention {
 static void attend_heads(const attention *x, const mote__kern_ops *kern, size_t h0, size_t h1, float *out, float *scratch)
 {
     const mote__kv_ref *refs = x->refs[x->list % LISTS];
-    mote__attend_args a = { .q = x->q + h0 * DIM, .n_heads = h1 - h0, .dim = DIM, .window = refs, .n_window = N_WINDOW,
-                            .window_fmt = MOTE_KV_FP8, .main = refs + N_WINDOW, .n_main = BEST, .main_fmt = MOTE_KV_FP4,
+    mote__attend_args a = { .q = x->q + h0 * DIM, .n_heads = h1 - h0, .dim = DIM, .window = refs, .n_window = x->n_all ? 0 : N_WINDOW,
+                            .window_fmt = MOTE_KV_FP8, .main = x->n_all ? x->all : refs + N_WINDOW, .n_main = x->n_all ? x->n_all : BEST, .main_fmt = MOTE_KV_FP4,
                             .sink = x->sink + h0, .scale = 1 / sqrtf(DIM), .out = out + h0 * DIM };
     mote__attend(kern, &a, scratch);
 }
@@ -222,7 +222,7 @@ static void run_attention(void *ctx, mote__bench_env *env)
     attention *x = ctx;
     x->kern = env->kern;
     x->groups = (size_t)mote__pool_threads(env->pool);
-    for (int i = 0; i < REPEAT; i++) {
+    for (int i = 0; i < (x->n_all ? 1 : REPEAT); i++) {
         x->list++;
         mote__pool_for(env->pool, x->groups, 1, attend_groups, x);
     }
@@ -232,15 +232,16 @@ static void run_attention(void *ctx, mote__bench_env *env)
  * DIM terms, so probabilities are off by DIM/16 eps sum |q kv| relative, and the output by that times the largest |kv|. */
 static int check_attention(mote__bench *b, attention *x, float *want)
 {
+    size_t n_window = x->n_all ? 0 : N_WINDOW, n = n_window + (x->n_all ? x->n_all : BEST);
     attend_heads(x, mote__kern_at(0), 0, HEADS, want, x->scratch);
     if (memcmp(want, x->out, HEADS * DIM * sizeof *want))
         return mote__bench_fail(b, MOTE_EFORMAT, "wrong answer: the output differs from the scalar kernels'");
-    const mote__kv_ref *refs = x->refs[x->list % LISTS];
+    const mote__kv_ref *refs = x->n_all ? x->all : x->refs[x->list % LISTS];
     double acc[DIM] = { 0 }, sum = exp((double)x->sink[0]), worst = 0, largest = 0;
-    for (size_t j = 0; j < N_WINDOW + BEST; j++) {
+    for (size_t j = 0; j < n; j++) {
         float kv[DIM];
         double s = 0, size = 0;
-        mote__kvfmts[j < N_WINDOW ? MOTE_KV_FP8 : MOTE_KV_FP4].decode(kv, refs[j].codes, refs[j].scales, DIM);
+        mote__kvfmts[j < n_window ? MOTE_KV_FP8 : MOTE_KV_FP4].decode(kv, refs[j].codes, refs[j].scales, DIM);
         for (size_t d = 0; d < DIM; d++) {
             s += (double)x->q[d] * (double)kv[d];
             size += fabs((double)x->q[d] * (double)kv[d]);
@@ -279,6 +280,21 @@ static void fill_entries(attention *x, size_t n)
     }
 }
 
+/* Every entry of a cache of 32,768, as attention without a selection reads it: the work that other engines do at this length. */
+static int bench_whole(mote__bench *b, attention *x, size_t n, float *want)
+{
+    x->n_all = n < WHOLE ? n : WHOLE;
+    for (size_t e = 0; e < x->n_all; e++)
+        x->all[e] = (mote__kv_ref){ x->codes + e * CODES, x->scales + e * SCALES };
+    char shape[80];
+    snprintf(shape, sizeof shape, "%d heads x %d, all of %zu entries", HEADS, DIM, x->n_all);
+    mote__bench_work work = { run_attention, x, &b->env[MOTE_BENCH_AS_RUN], 4.0 * HEADS * DIM * (double)x->n_all };
+    mote__bench_work peak = mote__bench_peak_of(b, MOTE_PEAK_FMA);
+    run_attention(x, work.env);
+    int rc = check_attention(b, x, want);
+    return rc ? rc : mote__bench_against(b, "whole attention", shape, &work, &peak, "GFLOP/s", (double)NAN, "limit: FP32 FMA peak; one query, entries in order, no window");
+}
+
 int mote__bench_attention(mote__bench *b)
 {
     size_t n = entries_of(b), bytes = n * (CODES + SCALES), scratch = mote__attend_scratch(HEADS, DIM) * sizeof(float) * (size_t)b->n_threads;
@@ -303,6 +319,8 @@ int mote__bench_attention(mote__bench *b)
                                      "limit: FP32 FMA peak; eight queries a run, each with other entries");
         if (!rc)
             rc = mote__bench_modes(b, "sparse attention", shape, run_attention, x, 1);
+        if (!rc)
+            rc = bench_whole(b, x, n, f + 2 * HEADS * DIM);
     }
     mote__free(NULL, MOTE_MEM_SCRATCH, s, scratch);
     mote__free(NULL, MOTE_MEM_SCRATCH, f, floats);
