@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The mote command from outside: usage errors, help, JSON, pipes, signals, and a table of bad inputs.
 
-    cli.py MOTE SOURCE_ROOT [--no-limits] [WORD...]
+    cli.py MOTE SOURCE_ROOT [--no-limits] [--quick] [WORD...]
 
 One line per check, `N passed, M failed` at the end, exit status 1 if any failed. WORDs pick the checks whose name holds one of them.
---no-limits leaves out the checks that limit address space (sanitizers need a lot of it). Needs nothing but Python's library.
+--no-limits leaves out the checks that limit address space (sanitizers need a lot of it), --quick those that measure for many seconds. Needs nothing but Python's library.
 """
 import itertools
 import json
@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 args = [a for a in sys.argv[1:] if not a.startswith("--")]
 MOTE, ROOT, WORDS = os.path.abspath(args[0]), os.path.abspath(args[1]), args[2:]
 LIMITS = "--no-limits" not in sys.argv
+QUICK = "--quick" in sys.argv
 NANO = os.path.join(ROOT, "models", "nano")
 HELDOUT = os.path.join(NANO, "heldout.txt")
 TMP = tempfile.mkdtemp(prefix="mote-cli-")
@@ -38,6 +39,10 @@ class Failed(Exception):
 def check(f):
     CHECKS.append((f.__name__.replace("_", " "), f))
     return f
+
+
+def slow_check(f):
+    return f if QUICK else check(f)
 
 
 def add(name, f):
@@ -112,7 +117,7 @@ def bench_quick_json():
         expect(fields <= set(row), f"a row lacks {fields - set(row)}")
 
 
-@check
+@slow_check
 def bench_quick_table():
     r = good("bench", "--quick", "--only", "topk")
     expect("top-512, random" in r.text and "read" in r.text and "QUICK" in r.text, str(r))
@@ -438,7 +443,7 @@ def logits_file():
     expect(not left, f"left behind: {left}")
 
 
-@check
+@slow_check
 def eval_rows():
     j = good_json("eval", NANO, "--text", HELDOUT, "--ctx", "64,128", "--kv", "fp4,fp8,bf16", "--windows", 2, "--json")
     rows = j["rows"]
@@ -730,7 +735,7 @@ def store_behind_a_server():
     expect(err.count("\n") == 1 and "tried again" in err and "hunter2" not in err, err)
 
 
-@check
+@slow_check
 def eval_needles():
     base = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--needle", "--depths", "0,50,100", "--ctx", "192,256", "--samples", 1, "--json")
     j = good_json(*base, "--kv", "fp4", "--base", "main=f32,index=f32,window=f32")
@@ -746,7 +751,7 @@ def eval_needles():
     expect("100 %" in good(*[a for a in base if a != "--json"]).text, "no table by depth")
 
 
-@check
+@slow_check
 def eval_cuts_and_kv_error():
     j = good_json("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 320, "--cut", "256,128", "--kv-error", "--json")
     expect([c["cut"] for c in j["cuts"]] == [256, 128] and j["cuts"][0]["tokens"] == 63, str(j["cuts"])[:500])
@@ -760,7 +765,7 @@ def eval_cuts_and_kv_error():
     expect("hit, exact replay" in text and "rounding %" in text, text)
 
 
-@check
+@slow_check
 def eval_blame():
     argv = ("eval", NANO, "--text", HELDOUT, "--no-loss", "--ctx", 256, "--blame", "--kv", "main=fp4-128,index=fp8,window=f32")
     j = good_json(*argv, "--json")
@@ -777,7 +782,7 @@ def eval_blame():
     expect(len(b["loss"]["verdict"]) >= 1 and "By KL" in b["kl_verdict"], str(b["loss"]["verdict"]))
 
 
-@check
+@slow_check
 def tune_writes_a_profile():
     out = os.path.join(TMP, "nano.profile")
     argv = ("tune", NANO, "--text", HELDOUT, "--ctx", 160, "--formats", "fp4-128,fp4,fp8", "--budget", 260)
@@ -811,14 +816,14 @@ def tune_writes_a_profile():
     one_line_error(mote(*argv[:-1], 100), 1, "--budget", "too few")
 
 
-@check
+@slow_check
 def tune_for_retrieval():
     j = good_json("tune", NANO, "--text", HELDOUT, "--ctx", 400, "--formats", "fp4,bf16", "--samples", 1, "--budget", 300, "--task", "retrieval", "--json")
     expect(j["task"] == "retrieval" and 216 <= j["bytes_per_token"] <= 300, str(j)[:300])
     expect("nat^2" in j["cost"] and "ln p" in j["judgement"] and len(j["needle"]["rows"]) == 3, j["judgement"])
 
 
-@check
+@slow_check
 def ladder_climbs_and_says_why_it_stops():
     base = ("ladder", NANO, "--text", HELDOUT, "--no-needle", "--scored", 64)
     j = good_json(*base, "--ctx", "128,256,60K", "--json")
@@ -865,7 +870,7 @@ def pictures_are_whole(svg, html, *words):
         expect(w in text, f"{html}: '{w}' is missing")
 
 
-@check
+@slow_check
 def pictures():
     svg, html = os.path.join(TMP, "p.svg"), os.path.join(TMP, "p.html")
     odd = os.path.join(TMP, "a <odd> & \"name\"")
