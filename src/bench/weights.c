@@ -269,7 +269,7 @@ static int run_experts(mote__bench *b, experts *x, const char *why)
     mote__bench_work work = { run_one_token, x, &b->env[MOTE_BENCH_AS_RUN], bytes };
     mote__bench_work reads = mote__bench_reads(b, x->e[0].w1.data, (size_t)bytes);
     rc = mote__bench_against(b, "MXFP4 experts, one token", shape, &work, &reads, "GB/s", 0.8,
-                             "limit: reads of the same memory; activations are FP32: 24 bits");
+                             "limit: reads of the same memory; activations have 22 bits and a sign, by groups of 32");
     if (!rc)
         rc = mote__bench_modes(b, "MXFP4 experts, one token", shape, run_one_token, x, 0);
     static const size_t rows[] = { 16, 64, MOST_ROWS };
