@@ -108,7 +108,7 @@ EOF
     unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
 }
 step_fuzz() {
-    seconds=${MOTE_FUZZ_SECONDS:-10}
+    seconds=${MOTE_FUZZ_SECONDS:-6}
     note "fuzzers, $seconds s each"
     for f in fuzz/*.c; do
         check "fuzz $f" tools/fuzz.sh "$seconds" "$(basename "$f" .c)"
