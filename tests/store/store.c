@@ -244,6 +244,32 @@ static void snapshots(void **state)
     fixture_end(&f);
 }
 
+/* gc: a note of a fingerprint goes when its time is up, and not before; what is not ours stays. */
+static void old_notes(void **state)
+{
+    fixture f;
+    fixture_init(&f, BYTES);
+    must_open(&f);
+    static const struct { const char *name; int hours; int stays; } files[] = {
+        { "model-00.mote", 1, 1 }, { "model-11.mote", 73, 0 }, { "mine.txt", 1000, 1 },
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", f.dir, files[i].name);
+        int fd = open(path, O_RDWR | O_CREAT, 0600);
+        struct timespec then = { .tv_sec = time(NULL) - files[i].hours * 3600 }, times[2] = { then, then };
+        assert_int_equal(futimens(fd, times), 0);
+        close(fd);
+    }
+    ask(f.store, mote_store_gc_json, "removed_snapshots");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", f.dir, files[i].name);
+        assert_int_equal(access(path, F_OK) == 0, files[i].stays);
+    }
+    fixture_end(&f);
+}
+
 static uint64_t recent_found(fixture *f)
 {
     mote__store_counts c;
@@ -653,7 +679,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip), cmocka_unit_test(provenance), cmocka_unit_test(flips_on_disk), cmocka_unit_test(snapshots),
-        cmocka_unit_test(recent_snapshots),
+        cmocka_unit_test(recent_snapshots), cmocka_unit_test(old_notes),
         cmocka_unit_test(eviction), cmocka_unit_test(many_segments), cmocka_unit_test(removing), cmocka_unit_test(portable),
         cmocka_unit_test(reading_only), cmocka_unit_test(foreign), cmocka_unit_test(full_queue), cmocka_unit_test(concurrent),
     };
