@@ -35,4 +35,13 @@ static inline const char *source_path(const char *relative)
     return p;
 }
 
+/* dir: "/tmp/mote-<name>-XXXXXX" on the way in, a new directory afterwards */
+static inline void make_tree(char *dir) { assert_non_null(mkdtemp(dir)); }
+static inline void remove_tree(const char *dir)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
+}
+
 #endif

@@ -175,7 +175,7 @@ static void stored(void **state)
 {
     (void)state;
     strcpy(dir, "/tmp/mote-dense-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    make_tree(dir);
     mote_store *store = store_open();
     mote_session *s = over(store, kv);
     feed(s, ids, 600, MOTE_LOGITS_NONE, NULL, NULL);
@@ -214,9 +214,7 @@ static void stored(void **state)
     go_on(s, 605, N);
     mote_session_destroy(s);
     mote_store_close(store);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    assert_int_equal(system(command), 0);
+    remove_tree(dir);
 }
 
 /* ---- evaluation, and what is refused ---------------------------------------------------------------------------- */

@@ -19,15 +19,10 @@ static mote_store *store_open(void)
 static void fresh_dir(void)
 {
     strcpy(dir, "/tmp/mote-persist-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    make_tree(dir);
 }
 
-static void remove_dir(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    assert_int_equal(system(command), 0);
-}
+static void remove_dir(void) { remove_tree(dir); }
 
 static const int32_t *prompt(void)
 {

@@ -118,7 +118,7 @@ static void walks(void **state)
             mote_session_destroy(s);
         }
         strcpy(dir, "/tmp/mote-random-XXXXXX");
-        assert_non_null(mkdtemp(dir));
+        make_tree(dir);
         mote_store *store = NULL;
         mote_err err;
         for (uint64_t e = 0; e < EPISODES; e++) {
@@ -134,9 +134,7 @@ static void walks(void **state)
         mote_model_close(m);
         for (size_t k = 0; k < SEQUENCES; k++)
             free(want[k]);
-        char command[128];
-        snprintf(command, sizeof command, "rm -rf '%s'", dir);
-        assert_int_equal(system(command), 0);
+        remove_tree(dir);
     }
 }
 

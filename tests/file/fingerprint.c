@@ -25,15 +25,15 @@ static int setup(void **state)
 {
     (void)state;
     strcpy(dir, "/tmp/mote-fingerprint-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    make_tree(dir);
+    return 0;
 }
 
 static int teardown(void **state)
 {
-    char command[128];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    remove_tree(dir);
+    return 0;
 }
 
 static void write_text(const char *name, const char *text)
