@@ -27,11 +27,16 @@ typedef struct indexer {
     const mote__kern_ops *kern;
 } indexer;
 
+static mote__index_tiles tiles_from(const indexer *x, size_t t, size_t n)
+{
+    return (mote__index_tiles){ x->keys + t * TILE * (I_DIM / 2), x->key_scales + t * TILE * (I_DIM / 32), n };
+}
+
 static void score_tiles(void *ctx, size_t begin, size_t end, int thread)
 {
     const indexer *x = ctx;
-    x->kern->index_scores(x->scores + begin * TILE, &x->q, x->keys + begin * TILE * (I_DIM / 2), x->key_scales + begin * TILE * (I_DIM / 32),
-                          end - begin);
+    mote__index_tiles tiles = tiles_from(x, begin, end - begin);
+    x->kern->index_scores(x->scores + begin * TILE, &x->q, &tiles, 1);
 }
 
 static void run_indexer(void *ctx, mote__bench_env *env)
@@ -46,7 +51,8 @@ static int check_indexer(mote__bench *b, indexer *x)
     float want[TILE];
     for (size_t i = 0; i < 64; i++) {
         size_t t = (size_t)mote__bench_random(9, i) % x->n_tiles;
-        mote__kern_at(0)->index_scores(want, &x->q, x->keys + t * TILE * (I_DIM / 2), x->key_scales + t * TILE * (I_DIM / 32), 1);
+        mote__index_tiles tile = tiles_from(x, t, 1);
+        mote__kern_at(0)->index_scores(want, &x->q, &tile, 1);
         if (memcmp(want, x->scores + t * TILE, sizeof want))
             return mote__bench_fail(b, MOTE_EFORMAT, "wrong answer: scores of entries from %zu on differ from the scalar kernel's", t * TILE);
     }

@@ -93,12 +93,11 @@ static int group_dot(const int8_t *query, const uint8_t *tile, size_t g, size_t 
     return sum;
 }
 
-void mote__index_scores_scalar(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales,
-                               size_t n_tiles)
+static void score_tiles(float *scores, const mote__index_query *q, const mote__index_tiles *run)
 {
     size_t groups = q->dim / 32;
-    for (size_t i = 0; i < n_tiles * 16; i++) {
-        const uint8_t *tile = codes + i / 16 * (q->dim / 2 * 16), *key_scales = scales + i * groups;
+    for (size_t i = 0; i < run->n * 16; i++) {
+        const uint8_t *tile = run->codes + i / 16 * (q->dim / 2 * 16), *key_scales = run->scales + i * groups;
         float s = 0;
         for (size_t h = 0; h < q->n_heads; h++) {
             float d = 0;
@@ -114,4 +113,10 @@ void mote__index_scores_scalar(float *scores, const mote__index_query *q, const 
         }
         scores[i] = q->round_bf16 ? mote__bf16_round(s) : s;
     }
+}
+
+void mote__index_scores_scalar(float *scores, const mote__index_query *q, const mote__index_tiles *runs, size_t n_runs)
+{
+    for (size_t r = 0; r < n_runs; scores += runs[r++].n * 16)
+        score_tiles(scores, q, &runs[r]);
 }

@@ -74,6 +74,8 @@ typedef struct mote__index_query {
     const float *weights;    /* [n_heads]                                                                            */
     int round_bf16;
 } mote__index_query;
+/* n tiles one after the other in memory: 16 n keys */
+typedef struct mote__index_tiles { const uint8_t *codes, *scales; size_t n; } mote__index_tiles;
 /* Bytes of codes, code_sum and scales together */
 static inline size_t mote__index_query_bytes(size_t n_heads, size_t dim) { return n_heads * (dim + dim / 32 * 8); }
 /* Fill codes, code_sum, scales from q [n_heads][dim] (fp32): MXFP4-encodes it. */
@@ -122,8 +124,8 @@ typedef struct mote__kern_ops {
      * BF16 in the end. */
     void (*soften)(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round);
 
-    /* scores[t*16 + e] for n_tiles consecutive tiles */
-    void (*index_scores)(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles);
+    /* scores[t*16 + e] of the tiles of all runs, t counted through */
+    void (*index_scores)(float *scores, const mote__index_query *q, const mote__index_tiles *runs, size_t n_runs);
 
     /* Passes of top-k (kern/topk.c) over scores; NaN is not above anything, zeros are equal.
      *   count_above   how many of x are above t

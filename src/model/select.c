@@ -112,7 +112,7 @@ static mote__kv_ref keys_at(const struct query *k, size_t e)
     return (mote__kv_ref){ keys.codes + at * k->src->index_code_bytes, keys.scales + at * k->src->index_scale_bytes };
 }
 
-/* The start of what is scored next, while the rest of this is: keys go on in another block, where no prefetcher looks */
+/* Keys that are looked at soon: they lie anywhere, where no prefetcher of the CPU looks */
 static void fetch_keys(const struct query *k, size_t e, size_t n)
 {
     mote__kv_ref keys = keys_at(k, e);
@@ -122,16 +122,17 @@ static void fetch_keys(const struct query *k, size_t e, size_t n)
         __builtin_prefetch(keys.scales + i, 0, 3);
 }
 
-/* Scores of entries from `first`, the start of a tile, up to `end`; of MXFP4 keys up to the end of the last tile. */
+/* Scores of at most STRIP entries from `first`, the start of a tile, up to `end`; of MXFP4 keys up to the end of the last tile. */
 static void score(const struct query *k, size_t first, size_t end, float *scores)
 {
+    mote__index_tiles runs[STRIP / MOTE_INDEX_TILE + 1];     /* one a block, which holds whole tiles */
+    size_t n_runs = 0;
+    float *start = scores;
     while (first < end) {
         size_t here = k->src->entries - first % k->src->entries, n = end - first < here ? end - first : here;
         mote__kv_ref keys = keys_at(k, first);
         if (k->src->index->id == MOTE_KV_MXFP4) {
-            if (n < end - first)
-                fetch_keys(k, first + n, 4 * MOTE_INDEX_TILE < k->src->entries ? 4 * MOTE_INDEX_TILE : k->src->entries);
-            k->s->p->net->kern->index_scores(scores, &k->iq, keys.codes, keys.scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE);
+            runs[n_runs++] = (mote__index_tiles){ keys.codes, keys.scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE };
         } else {
             n = n < MOTE_INDEX_TILE ? n : MOTE_INDEX_TILE;
             score_rows(k, keys.codes, keys.scales, n, scores);
@@ -139,6 +140,7 @@ static void score(const struct query *k, size_t first, size_t end, float *scores
         scores += n;
         first += n;
     }
+    k->s->p->net->kern->index_scores(start, &k->iq, runs, n_runs);
 }
 
 /* Where a row's query lies in integer form */
@@ -203,7 +205,8 @@ static void scan_candidates(const struct query *k, size_t begin, size_t end, mot
             n += m;
         }
         if (k->src->index->id == MOTE_KV_MXFP4)
-            p->net->kern->index_scores(k->t.scores, &k->iq, k->t.tiles, k->t.tile_scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE);
+            p->net->kern->index_scores(k->t.scores, &k->iq,
+                                       &(mote__index_tiles){ k->t.tiles, k->t.tile_scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE }, 1);
         mote__topk_push(best, k->t.scores, n, (uint32_t)(i * bs));
     }
 }

@@ -523,9 +523,21 @@ static void test_index_scores(void **state)
             default: key_scales[i] = (uint8_t)rnd_below(&r, 256);
             }
         mote__index_query query = { heads, dim, codes, sums, qs, w, (int)rnd_below(&r, 2) };
-        variants[0]->index_scores(want, &query, keys, key_scales, tiles);
+        /* the scalar kernel over all tiles as one run, the others over runs as they come, empty ones among them */
+        mote__index_tiles whole = { keys, key_scales, tiles }, runs[24];
+        size_t n_runs = 0;
+        for (size_t t = 0; n_runs < 23 && (t < tiles || rnd_below(&r, 2));) {
+            size_t n = rnd_below(&r, tiles - t + 1);
+            runs[n_runs++] = (mote__index_tiles){ keys + t * dim * 8, key_scales + t * groups * 16, n };
+            t += n;
+            if (n_runs == 22) {
+                runs[n_runs++] = (mote__index_tiles){ keys + t * dim * 8, key_scales + t * groups * 16, tiles - t };
+                t = tiles;
+            }
+        }
+        variants[0]->index_scores(want, &query, &whole, 1);
         for (int v = 1; v < n_variants; v++) {
-            variants[v]->index_scores(got, &query, keys, key_scales, tiles);
+            variants[v]->index_scores(got, &query, runs, n_runs);
             check_same_f32(want, got, tiles * 16, "index_scores/%s seed=%llu heads=%zu dim=%zu tiles=%zu bf16=%d style=%s scales=%d",
                            variants[v]->name, (unsigned long long)seed, heads, dim, tiles, query.round_bf16,
                            style_name[style], scales);
@@ -670,7 +682,7 @@ static void test_index_meaning(void **state)
     for (int bf16 = 0; bf16 < 2; bf16++) {
         mote__index_query query = { HEADS, DIM, codes, sums, qs, w, bf16 };
         for (int v = 0; v < n_variants; v++) {
-            variants[v]->index_scores(scores, &query, tile_codes, tile_scales, 1);
+            variants[v]->index_scores(scores, &query, &(mote__index_tiles){ tile_codes, tile_scales, 1 }, 1);
             for (int e = 0; e < N; e++) {
                 double want = 0, magnitude = 0;
                 for (int h = 0; h < HEADS; h++) {

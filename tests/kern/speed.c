@@ -218,7 +218,7 @@ static void run_mix(void *arg, const mote__kern_ops *k)
 static void run_index(void *arg, const mote__kern_ops *k)
 {
     small_ctx *c = arg;
-    k->index_scores(c->scores, &c->query, c->codes, c->scales, I_TILES);
+    k->index_scores(c->scores, &c->query, &(mote__index_tiles){ c->codes, c->scales, I_TILES }, 1);
 }
 static void run_decode(void *arg, const mote__kern_ops *k)
 {

@@ -79,20 +79,14 @@ INLINE void index_tile(float *scores, const mote__index_query *q, const int32_t 
         vf_store(scores + e * VN, round ? vf_bf16(s[e]) : s[e]);
 }
 
-static void index_scores(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles)
+static void index_run(float *scores, const mote__index_query *q, const int32_t *start, const mote__index_tiles *run)
 {
     const vi lift = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     size_t words = q->dim / 8, groups = q->dim / 32;
     _Alignas(64) uint8_t keys[INDEX_DIM / 8 * 2 * 64];
     _Alignas(64) float key_scales[INDEX_DIM / 32 * 16];
-    int32_t start[INDEX_HEADS * INDEX_DIM / 32];
-    if (q->dim > INDEX_DIM || q->n_heads > INDEX_HEADS) {
-        mote__index_scores_scalar(scores, q, codes, scales, n_tiles);
-        return;
-    }
-    start_sums(start, q);
-    for (size_t t = 0; t < n_tiles; t++) {
-        const uint8_t *tile = codes + t * words * 64, *tile_scales = scales + t * groups * 16;
+    for (size_t t = 0; t < run->n; t++) {
+        const uint8_t *tile = run->codes + t * words * 64, *tile_scales = run->scales + t * groups * 16;
         for (size_t w = 0; w < words; w++)
             for (int e = 0; e < HALVES; e++) {
                 vi v = vi_load(tile + w * 64 + e * VN * 4);
@@ -107,4 +101,16 @@ static void index_scores(float *scores, const mote__index_query *q, const uint8_
         else
             index_tile(scores + t * 16, q, start, keys, key_scales, 0);
     }
+}
+
+static void index_scores(float *scores, const mote__index_query *q, const mote__index_tiles *runs, size_t n_runs)
+{
+    int32_t start[INDEX_HEADS * INDEX_DIM / 32];
+    if (q->dim > INDEX_DIM || q->n_heads > INDEX_HEADS) {
+        mote__index_scores_scalar(scores, q, runs, n_runs);
+        return;
+    }
+    start_sums(start, q);
+    for (size_t r = 0; r < n_runs; scores += runs[r++].n * 16)
+        index_run(scores, q, start, &runs[r]);
 }

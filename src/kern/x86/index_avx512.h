@@ -3,11 +3,15 @@
  * Bytes: key code * 2^shift + 96 (0..192: the unsigned side of a byte product) times query code * 2^shift (-96..96), with shifts
  * that bring the groups of an entry, and of a head, to one scale where these lie within a factor of 8 of each other. Then
  * all of a head's product is one integer sum of 128 columns, |sum| < 2^24, converted and scaled once. It is exact, as are all
- * steps of the definition then, and the bits are the same. An entry or a head of more distant scales is summed group by group.
- * 96 times the sum of the query's codes is where sums start from, negated.
+ * steps of the definition then, and the bits are the same. A head of more distant scales is summed group by group, and all heads
+ * are where an entry of the chunk is such. 96 times the sum of the query's codes is where sums start from, negated.
  *
- * Operations a head and tile at dim 128: 32 dot products, a conversion, a maximum, a product, a multiply-add; a 32nd of 32
- * lookups and 16 shifts. */
+ * An entry's scale is a power of two: it is multiplied once, in the end. That gives the same bits where no sum is infinite or
+ * denormal, so where all scales and weights are `near`: with key scales of 2^-24 .. 2^24, query scales of 2^-30 .. 2^30 and
+ * weights of 2^-40 .. 2^40 sums are below 2^(24 + 24 + 30 + 40 + 7) and multiples of 2^-(24 + 30 + 40 + 23).
+ *
+ * Operations a head and tile at dim 128: 32 dot products, a maximum, a conversion, a multiply-add; a 32nd of 32 lookups and 16
+ * shifts. */
 
 enum {
     INDEX_DIM = 512,           /* larger ones go the scalar way: keys of a chunk are on the stack */
@@ -19,7 +23,7 @@ enum {
 
 typedef struct index_head { int32_t start; float weight; int one_scale; } index_head;
 typedef struct index_chunk {
-    int one_scale;                                       /* all entries have one scale, scales[tile][0] */
+    int near;                                            /* all entries have one scale, scales[tile][0], and it is near */
     _Alignas(64) uint8_t keys[INDEX_DIM / 4][CHUNK][64];     /* [v]: columns of query bytes 4v..4v+3, 16 entries */
     _Alignas(64) float scales[CHUNK][INDEX_DIM / 32][16];
 } index_chunk;
@@ -32,22 +36,25 @@ INLINE __m512i dot4(__m512i sum, __m512i a, __m512i b)
     return sum;
 }
 
-/* Whether a head can be summed as one: equal scales, and weight and scale where no product of theirs, of key scales as
- * look_up checks them and of a 24-bit integer is denormal or infinite. */
-static void prepare_heads(index_head *heads, const mote__index_query *q)
+/* Whether each head has one scale; returns whether all are near */
+static int prepare_heads(index_head *heads, const mote__index_query *q)
 {
     size_t groups = q->dim / 32;
+    int near = 1;
     for (size_t h = 0; h < q->n_heads; h++) {
         const float *scale = q->scales + h * groups;
         const int32_t *sum = q->code_sum + h * groups;
         float w = fabsf(q->weights[h]);
-        int one = scale[0] >= 0x1p-40f && scale[0] <= 0x1p40f && (w == 0 || (w >= 0x1p-80f && w <= 0x1p80f)), start = 0;
+        int one = 1, start = 0;
+        near &= w == 0 || (w >= 0x1p-40f && w < 0x1p40f);
         for (size_t g = 0; g < groups; g++) {
+            near &= scale[g] >= 0x1p-30f && scale[g] <= 0x1p30f;
             one &= scale[g] == scale[0];
             start -= LIFT * sum[g];
         }
         heads[h] = (index_head){ start, q->weights[h] * scale[0], one };
     }
+    return near;
 }
 
 /* E8M0 codes of a tile's entries, one group a byte, where there are 1, 2 or 4 groups */
@@ -76,14 +83,14 @@ static void look_up(index_chunk *c, size_t t, const uint8_t *tile, const uint8_t
         __m512i v = tile_codes4(scales, groups), least = _mm512_min_epu8(v, _mm512_rol_epi32(v, 16));
         least = _mm512_min_epu8(least, _mm512_rol_epi32(least, 8));
         shifts = _mm512_sub_epi8(v, least);
-        /* 2^-100 .. 2^60, and at most 2^3 apart */
-        one = !(_mm512_cmpgt_epu8_mask(shifts, vi_set8(3)) | _mm512_cmplt_epu8_mask(v, vi_set8(27)) |
-                _mm512_cmpgt_epu8_mask(v, vi_set8((char)187)));
+        /* at most 2^3 apart, and near */
+        one = !(_mm512_cmpgt_epu8_mask(shifts, vi_set8(3)) | _mm512_cmplt_epu8_mask(v, vi_set8(127 - 24)) |
+                _mm512_cmpgt_epu8_mask(v, vi_set8((char)(127 + 24))));
         shifts = one ? vi_sll(shifts, 4) : vi_zero();
         if (one)
             vf_store(c->scales[t][0], vf_bits(vi_sll(vi_and(least, vi_set(255)), 23)));
     }
-    c->one_scale &= one;
+    c->near &= one;
     for (size_t g = 0; g < groups; g++) {
         if (one)
             vf_store(c->scales[t][g], vf_load(c->scales[t][0]));
@@ -93,7 +100,6 @@ static void look_up(index_chunk *c, size_t t, const uint8_t *tile, const uint8_t
         __m512i s = _mm512_shuffle_epi8(shifts, _mm512_add_epi8(first, vi_set8((int)(g & 3))));
         UNROLL for (size_t w = g * 4; w < g * 4 + 4; w++) {
             __m512i v = vi_load(tile + w * 64);
-            _mm_prefetch((const char *)tile + (CHUNK * groups * 4 + w) * 64, _MM_HINT_T0);
             /* 0xea: (a & b) | c */
             vi_store(c->keys[w * 2][t], _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(v, low, s, 0xea), values));
             vi_store(c->keys[w * 2 + 1][t], _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(vi_srl(v, 4), low, s, 0xea), values));
@@ -108,7 +114,7 @@ INLINE vf add_head(vf s, vf d, float weight, const int round)
     return round ? vf_add(s, vf_bf16(vf_mul(d, vf_set(weight)))) : vf_fma(d, vf_set(weight), s);
 }
 
-/* n_h heads from h on that have one scale, times n_t tiles */
+/* n_h heads from h on that have one scale, times n_t tiles; without the keys' scales */
 INLINE void heads_of_one_scale(const int n_h, const int n_t, vf s[CHUNK], const mote__index_query *q, const index_head *heads,
                                size_t h, const index_chunk *c, const int round)
 {
@@ -130,19 +136,16 @@ INLINE void heads_of_one_scale(const int n_h, const int n_t, vf s[CHUNK], const 
     UNROLL for (int i = 0; i < n_h; i++)
         UNROLL for (int t = 0; t < n_t; t++) {
             size_t at = h + (size_t)i;
-            vf scale = vf_load(c->scales[t][0]);
-            if (round) {
-                vf d = vf_mul(vf_mul(vf_from_i(sum[i][t]), scale), vf_set(q->scales[at * (q->dim / 32)]));
-                s[t] = add_head(s[t], vf_bf16(d), q->weights[at], 1);
-            } else {
-                vf d = vf_mul(vf_from_i(_mm512_max_epi32(sum[i][t], vi_zero())), scale);
+            vf d = vf_from_i(_mm512_max_epi32(sum[i][t], vi_zero()));
+            if (round)
+                s[t] = add_head(s[t], vf_bf16(vf_mul(d, vf_set(q->scales[at * (q->dim / 32)]))), q->weights[at], 1);
+            else
                 s[t] = vf_fma(d, vf_set(heads[at].weight), s[t]);
-            }
         }
 }
 
-/* One head, group by group, in the order of the definition */
-INLINE void head_of_groups(const int n_t, vf s[CHUNK], const mote__index_query *q, size_t h, const index_chunk *c, const int round)
+/* One head, group by group, in the order of the definition; near: without the keys' scales */
+INLINE void head_of_groups(const int n_t, vf s[CHUNK], const mote__index_query *q, size_t h, const index_chunk *c, int near, const int round)
 {
     size_t groups = q->dim / 32;
     const int8_t *query = q->codes + h * q->dim;
@@ -158,22 +161,30 @@ INLINE void head_of_groups(const int n_t, vf s[CHUNK], const mote__index_query *
             UNROLL for (int t = 0; t < n_t; t++)
                 sum[t] = dot4(sum[t], vi_load(c->keys[g * 8 + v][t]), x);
         }
+        vf scale = vf_set(q->scales[h * groups + g]);
         UNROLL for (int t = 0; t < n_t; t++)
-            d[t] = vf_fma(vf_from_i(sum[t]), vf_mul(vf_set(q->scales[h * groups + g]), vf_load(c->scales[t][g])), d[t]);
+            d[t] = vf_fma(vf_from_i(sum[t]), near ? scale : vf_mul(scale, vf_load(c->scales[t][g])), d[t]);
     }
     UNROLL for (int t = 0; t < n_t; t++)
         s[t] = add_head(s[t], round ? vf_bf16(d[t]) : d[t], q->weights[h], round);
 }
 
+/* next: the next chunk. It is asked for a few lines with each head: at once they would fill the queue of misses
+ * and make the loads of this chunk wait. */
 INLINE void index_chunk_scores(const int n_t, const int n_h, float *scores, const mote__index_query *q, const index_head *heads,
-                               const index_chunk *c, const int round)
+                               const index_chunk *c, const mote__index_tiles *next, const int round)
 {
+    const int near = c->near;
     vf s[CHUNK];
+    const size_t lines = q->dim / 8 * next->n;
+    size_t asked = 0;
+    for (size_t i = 0; i < q->dim / 2 * next->n; i += 64)
+        _mm_prefetch((const char *)next->scales + i, _MM_HINT_T0);
     UNROLL for (int t = 0; t < n_t; t++)
         s[t] = vf_zero();
     for (size_t h = 0; h < q->n_heads;) {
         int run = 0;
-        while (c->one_scale && run < n_h && h + (size_t)run < q->n_heads && heads[h + (size_t)run].one_scale)
+        while (near && run < n_h && h + (size_t)run < q->n_heads && heads[h + (size_t)run].one_scale)
             run++;
         if (run == n_h) {
             heads_of_one_scale(n_h, n_t, s, q, heads, h, c, round);
@@ -181,46 +192,58 @@ INLINE void index_chunk_scores(const int n_t, const int n_h, float *scores, cons
             heads_of_one_scale(1, n_t, s, q, heads, h, c, round);
             run = 1;
         } else {
-            head_of_groups(n_t, s, q, h, c, round);
+            head_of_groups(n_t, s, q, h, c, near, round);
             run = 1;
         }
         h += (size_t)run;
+        for (; asked < lines && 3 * asked * q->n_heads < 4 * lines * h; asked++)         /* all before the last quarter */
+            _mm_prefetch((const char *)next->codes + asked * 64, _MM_HINT_T0);
     }
-    UNROLL for (int t = 0; t < n_t; t++)
-        vf_store(scores + t * 16, round ? vf_bf16(s[t]) : s[t]);
+    UNROLL for (int t = 0; t < n_t; t++) {
+        vf x = near ? vf_mul(s[t], vf_load(c->scales[t][0])) : s[t];
+        vf_store(scores + t * 16, round ? vf_bf16(x) : x);
+    }
 }
 
-typedef void index_chunk_fn(float *scores, const mote__index_query *q, const index_head *heads, const index_chunk *c);
-#define INDEX_CHUNK(n_t, n_h)                                                                                             \
-    static void index_chunk_##n_t(float *scores, const mote__index_query *q, const index_head *heads, const index_chunk *c) \
-    {                                                                                                                     \
-        if (q->round_bf16)                                                                                                \
-            index_chunk_scores(n_t, n_h, scores, q, heads, c, 1);                                                         \
-        else                                                                                                              \
-            index_chunk_scores(n_t, n_h, scores, q, heads, c, 0);                                                         \
+typedef void index_chunk_fn(float *scores, const mote__index_query *q, const index_head *heads, const index_chunk *c,
+                            const mote__index_tiles *next);
+#define INDEX_CHUNK(n_t, n_h)                                                                                              \
+    static void index_chunk_##n_t(float *scores, const mote__index_query *q, const index_head *heads, const index_chunk *c, \
+                                  const mote__index_tiles *next)                                                           \
+    {                                                                                                                      \
+        if (q->round_bf16)                                                                                                 \
+            index_chunk_scores(n_t, n_h, scores, q, heads, c, next, 1);                                                    \
+        else                                                                                                               \
+            index_chunk_scores(n_t, n_h, scores, q, heads, c, next, 0);                                                    \
     }
 INDEX_CHUNK(1, 8)
 INDEX_CHUNK(2, 4)
 INDEX_CHUNK(3, 4)
 INDEX_CHUNK(4, 4)
 
-static void index_scores(float *scores, const mote__index_query *q, const uint8_t *codes, const uint8_t *scales, size_t n_tiles)
+static void index_scores(float *scores, const mote__index_query *q, const mote__index_tiles *runs, size_t n_runs)
 {
     static index_chunk_fn *const chunks[CHUNK] = { index_chunk_1, index_chunk_2, index_chunk_3, index_chunk_4 };
     index_chunk c;
     index_head heads[INDEX_HEADS];
     size_t groups = q->dim / 32, tile_bytes = q->dim * 8;
     if (q->dim > INDEX_DIM || q->n_heads > INDEX_HEADS) {
-        mote__index_scores_scalar(scores, q, codes, scales, n_tiles);
+        mote__index_scores_scalar(scores, q, runs, n_runs);
         return;
     }
-    prepare_heads(heads, q);
-    for (size_t t = 0, n; t < n_tiles; t += n) {
-        n = n_tiles - t < CHUNK ? n_tiles - t : CHUNK;
-        c.one_scale = 1;
-        for (size_t i = 0; i < n; i++)
-            look_up(&c, i, codes + (t + i) * tile_bytes, scales + (t + i) * groups * 16, groups);
-        /* tiles beside one of more scales are summed by groups, too */
-        chunks[n - 1](scores + t * 16, q, heads, &c);
-    }
+    const int near = prepare_heads(heads, q);
+    for (size_t r = 0; r < n_runs; r++)
+        for (size_t t = 0, n; t < runs[r].n; t += n, scores += n * 16) {
+            n = runs[r].n - t < CHUNK ? runs[r].n - t : CHUNK;
+            const uint8_t *codes = runs[r].codes + t * tile_bytes, *scales = runs[r].scales + t * groups * 16;
+            /* keys go on here or elsewhere, where no prefetcher of the CPU looks */
+            mote__index_tiles next = { codes + n * tile_bytes, scales + n * groups * 16, runs[r].n - t - n };
+            if (next.n == 0 && r + 1 < n_runs)
+                next = runs[r + 1];
+            next.n = next.n < CHUNK ? next.n : CHUNK;
+            c.near = near;
+            for (size_t i = 0; i < n; i++)
+                look_up(&c, i, codes + i * tile_bytes, scales + i * groups * 16, groups);
+            chunks[n - 1](scores, q, heads, &c, &next);
+        }
 }
