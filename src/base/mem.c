@@ -85,6 +85,26 @@ void *mote__map_pages(mote__meter *meter, mote_mem_class cls, size_t *size)
     return p;
 }
 
+void *mote__map_large_pages(mote__meter *meter, mote_mem_class cls, size_t *size)
+{
+    size_t whole = *size ? mote__add(*size, MOTE_LARGE_PAGE) : 0;
+    char *p = mote__map_pages(NULL, cls, &whole);
+    if (!p)
+        return NULL;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), rounded = (*size + page - 1) / page * page;
+    size_t before = (MOTE_LARGE_PAGE - (uintptr_t)p % MOTE_LARGE_PAGE) % MOTE_LARGE_PAGE, after = whole - before - rounded;
+    if (before)
+        munmap(p, before);
+    if (after)
+        munmap(p + before + rounded, after);
+    madvise(p + before, rounded, MADV_HUGEPAGE);
+    *size = rounded;
+    if (meter)
+        atomic_fetch_add(&meter->n_allocs, 1);
+    mote__meter_add(meter, cls, rounded);
+    return p + before;
+}
+
 void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size)
 {
     if (!ptr)

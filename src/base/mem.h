@@ -26,6 +26,9 @@ void mote__free(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
  * the rounded size is what mote__unmap_pages must be given. */
 void *mote__map_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
 void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
+/* The same, beginning at a large page (2 MiB) and asking the system for large ones: a page is touched as a whole then. */
+void *mote__map_large_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
+enum { MOTE_LARGE_PAGE = 2 << 20 };
 
 /* Bytes that could be handed out now without swapping: MemAvailable, or what a cgroup still allows, if that is less. UINT64_MAX
  * where the system does not say. */

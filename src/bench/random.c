@@ -1,35 +1,12 @@
 /* Memory in huge pages, and random weights in it: the same bytes for any number of threads. */
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "bench/bench.h"
 
-void *mote__bench_pages(size_t bytes)
-{
-    enum { HUGE_PAGE = 2 << 20 };
-    if (bytes == 0 || bytes > (size_t)1 << 47)
-        return NULL;
-    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    /* one page more, so that the start can be a multiple of a huge page; the rest is never touched */
-    uint8_t *p = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    size_t skip = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
-    if (skip)
-        munmap(p, skip);
-    if (HUGE_PAGE - skip)
-        munmap(p + skip + bytes, HUGE_PAGE - skip);
-    madvise(p + skip, bytes, MADV_HUGEPAGE);
-    return p + skip;
-}
+void *mote__bench_pages(size_t bytes) { return mote__map_large_pages(NULL, MOTE_MEM_SCRATCH, &bytes); }
 
-void mote__bench_unpages(void *p, size_t bytes)
-{
-    enum { HUGE_PAGE = 2 << 20 };
-    if (p)
-        munmap(p, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-}
+void mote__bench_unpages(void *p, size_t bytes) { mote__unmap_pages(NULL, MOTE_MEM_SCRATCH, p, bytes); }
 
 /* splitmix64's output function over a counter */
 uint64_t mote__bench_random(uint64_t seed, uint64_t i)
@@ -116,6 +93,8 @@ void mote__bench_fill(mote__pool *pool, const mote__mat *m, uint64_t seed)
     mote__pool_for(pool, (f.bytes + FILL_PIECE - 1) / FILL_PIECE, 1, fill_piece, &f);
     size_t n = scale_bytes(m->kind, m->n_out, m->n_in);
     int exponent = f.exponent - (m->kind == MOTE_W_FP8 ? 7 : 2);
+    /* a row of one tile has the scale of its neighbours: where rows are long the sum evens its many scales out, too */
+    int spread = m->n_in > 32;
     for (size_t i = 0; i < n; i++)
-        ((uint8_t *)(uintptr_t)m->scale)[i] = (uint8_t)(127 + exponent + (int)(mote__bench_random(seed + 1, i) >> 62) - 1);
+        ((uint8_t *)(uintptr_t)m->scale)[i] = (uint8_t)(127 + exponent + spread * ((int)(mote__bench_random(seed + 1, i) >> 62) - 1));
 }

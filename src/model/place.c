@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20, PIECE = 1 << 20, ALIGN = 64, PIECES_A_TURN = 128 };
+enum { PIECE = 1 << 20, ALIGN = 64, PIECES_A_TURN = 128 };
 
 /* One range of bytes that belongs together, and the pointer that is to follow it. */
 typedef struct range { const uint8_t **where; size_t bytes; } range;
@@ -109,8 +109,8 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
     if (mote__place_choose(mode, l.bytes, mote__memory_available()) != MOTE_WEIGHTS_COPY)
         return 0;
     const int must = mode == MOTE_WEIGHTS_COPY;
-    size_t memory_bytes = (size_t)l.bytes + HUGE_PAGE, n = l.n, table = n * (sizeof(range) + sizeof(size_t) + sizeof(uint8_t *));
-    void *memory = mote__map_pages(w->meter, MOTE_MEM_WEIGHTS, &memory_bytes);
+    size_t memory_bytes = (size_t)l.bytes, n = l.n, table = n * (sizeof(range) + sizeof(size_t) + sizeof(uint8_t *));
+    void *memory = mote__map_large_pages(w->meter, MOTE_MEM_WEIGHTS, &memory_bytes);
     list all = { .w = w, .at = mote__alloc(w->meter, MOTE_MEM_OTHER, table) };
     int rc = 0;
     if (!memory || !all.at) {
@@ -124,8 +124,7 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
     each_matrix(w, add_matrix, &all);
     size_t *first = (size_t *)(void *)(all.at + n), pieces = 0;
     const uint8_t **source = (const uint8_t **)(void *)(first + n);
-    uint8_t *start = (uint8_t *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE), *at = start;
-    madvise(start, (size_t)l.bytes, MADV_HUGEPAGE);
+    uint8_t *at = memory;
     for (size_t i = 0; i < n; i++) {
         first[i] = pieces;
         source[i] = *all.at[i].where;

@@ -204,9 +204,43 @@ static void sharing(void **state)
     assert_int_equal(mote__meter_total(&meter), 0);
 }
 
+/* Block by block up to several slabs: never more than 16 blocks held ahead of use, by the meter and, but for a large page, by the
+ * system; blocks do not overlap. */
+static void slabs(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 200, LARGE = 2 << 20 };
+    mote__config c = published_config();
+    mote__kv_spec spec;
+    assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, NULL), 0);
+    mote__kv_layout layout;
+    mote__kv_layout_init(&layout, &c, &spec);
+    mote__meter meter = { 0 };
+    mote__kv_pool pool;
+    mote__kv_pool_init(&pool, &layout, &meter);
+    mote__kv_block *block[BLOCKS];
+    size_t before = resident(), bytes = layout.block_bytes;
+    for (size_t n = 0; n < BLOCKS; n++) {
+        block[n] = mote__kv_block_new(&pool);
+        assert_non_null(block[n]);
+        memset(block[n]->data, (int)(n & 255), bytes);
+        size_t counted = kv_total(&meter), structs = (n + 1 + 64) * sizeof *block[0] + pool.n_slabs * 512;
+        assert_true(counted >= (n + 1) * bytes && counted <= (n + 1 + 16) * bytes + structs + pool.n_slabs * 4096);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        assert_true(resident() <= before + (n + 1) * bytes + LARGE + structs + (256 << 10));
+#endif
+    }
+    for (size_t n = 0; n < BLOCKS; n++) {
+        assert_true(block[n]->data[0] == (n & 255) && block[n]->data[bytes - 1] == (n & 255) && block[n]->data[bytes / 2] == (n & 255));
+        mote__kv_block_unref(&pool, block[n]);
+    }
+    mote__kv_pool_deinit(&pool);
+    assert_int_equal(mote__meter_total(&meter), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(million_tokens), cmocka_unit_test(constant_part), cmocka_unit_test(round_trip),
-                                        cmocka_unit_test(sharing) };
+                                        cmocka_unit_test(sharing), cmocka_unit_test(slabs) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
