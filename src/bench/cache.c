@@ -307,7 +307,7 @@ int mote__bench_attention(mote__bench *b)
     size_t floats = (3 * HEADS * DIM + HEADS) * sizeof(float);
     attention *x = calloc(1, sizeof *x);
     uint8_t *memory = mote__bench_pages(bytes), *window = mote__alloc(NULL, MOTE_MEM_SCRATCH, N_WINDOW * (size_t)W_ROW);
-    float *f = mote__alloc(NULL, MOTE_MEM_SCRATCH, floats), *s = mote__alloc(NULL, MOTE_MEM_SCRATCH, scratch);
+    float *f = mote__bench_pages(floats), *s = mote__bench_pages(scratch);
     int rc = x && memory && window && f && s ? 0 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu entries", n);
     if (!rc) {
         *x = (attention){ .codes = memory, .scales = memory + n * CODES, .window = window, .q = f, .out = f + HEADS * DIM,
@@ -328,8 +328,8 @@ int mote__bench_attention(mote__bench *b)
         if (!rc)
             rc = bench_whole(b, x, n, f + 2 * HEADS * DIM);
     }
-    mote__free(NULL, MOTE_MEM_SCRATCH, s, scratch);
-    mote__free(NULL, MOTE_MEM_SCRATCH, f, floats);
+    mote__bench_unpages(s, scratch);
+    mote__bench_unpages(f, floats);
     mote__free(NULL, MOTE_MEM_SCRATCH, window, N_WINDOW * (size_t)W_ROW);
     mote__bench_unpages(memory, bytes);
     free(x);

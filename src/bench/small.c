@@ -66,6 +66,34 @@ static double equal_layers(const mote__config *c, size_t n)
     return rows * (encoder + decoder) / (rows * encoder + (window < rows ? window : rows) * decoder);
 }
 
+/* A prompt of n tokens from the first to the last: what somebody waits for. Runs of both modes take turns. */
+static int prompt_row(mote__bench *b, mote_model *m, size_t n)
+{
+    enum { RUNS = 3 };
+    double seconds[2][RUNS], quotient[RUNS];
+    int rc = 0;
+    for (int i = 0; i < RUNS && !rc; i++) {
+        for (int full = 0; full < 2 && !rc; full++) {
+            mote_session_params p = { .prefill = full ? MOTE_PREFILL_FULL : MOTE_PREFILL_BOUNDED };
+            mote_session *s = NULL;
+            if ((rc = mote_session_create(&s, m, &p, b->err)))
+                break;
+            double start = mote__bench_now();
+            rc = feed(b, m, s, 0, n, MOTE_LOGITS_LAST);
+            seconds[full][i] = mote__bench_now() - start;
+            mote_session_destroy(s);
+        }
+        quotient[i] = seconds[1][i] / seconds[0][i];
+    }
+    if (rc)
+        return rc;
+    char shape[80];
+    snprintf(shape, sizeof shape, "a prompt of %zu tokens", n);
+    mote__bench_time q = mote__bench_median(quotient, RUNS);
+    return mote__bench_add(b, &(mote__bench_row){ "prompt, bounded against full", shape, q.median, "x as fast", equal_layers(&m->net.config, n), NAN,
+                                                  1.8, q, 0, "limit: layers of equal cost, the decoder's over the last window; the target is about the value" });
+}
+
 static int prefill_rows(mote__bench *b, mote_model *m)
 {
     size_t depth = b->quick ? 256 : 8192, n = b->quick ? 128 : 512;
@@ -84,6 +112,8 @@ static int prefill_rows(mote__bench *b, mote_model *m)
         rc = mote__bench_add(b, &(mote__bench_row){ "prefill, bounded against full", shape, full.median / bounded.median, "x as fast",
                                                     equal_layers(&m->net.config, n), NAN, 1.8, { 0, full.spread + bounded.spread, full.runs }, 0,
                                                     "limit: layers of equal cost, the decoder's over the last window; the target is about the value" });
+    if (!rc)
+        rc = prompt_row(b, m, depth);
     return rc;
 }
 
