@@ -110,6 +110,12 @@ typedef struct mote__kern_ops {
     /* y = exp(x), by mote__exp_f32's sequence of operations */
     void (*exp)(float *y, const float *x, size_t n);
 
+    /* Residual copies h[j*d + i], j < n <= MOTE_MAX_COPIES (products rounded, then added, j ascending):
+     *   collapse   x[i] = sum of mix[j] h[j*d + i]
+     *   expand     h[k*d + i] = post[k] y[i] + sum of comb[j*n + k] h[j*d + i], all k from the old h */
+    void (*collapse)(float *x, const float *h, const float *mix, size_t n, size_t d);
+    void (*expand)(float *h, const float *y, const float *post, const float *comb, size_t n, size_t d);
+
     void (*decode[MOTE_KV_FORMATS])(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n);
 
     /* s[h*lds + j] = scale * dot(q[h], kv[j]) (lane order F32), h < n_heads, j < n; q rows ldq, kv rows ldkv floats apart. */
@@ -142,7 +148,7 @@ typedef struct mote__kern_ops {
 } mote__kern_ops;
 
 enum { MOTE_LINEAR_SCRATCH = 1 << 17 };      /* floats: 512 KiB */
-enum { MOTE_PACK_SLACK = 16 };
+enum { MOTE_PACK_SLACK = 16, MOTE_MAX_COPIES = 8 };
 
 /* `linear` or `linear_pairs`, by the kind of w */
 static inline void mote__kern_linear(const mote__kern_ops *ops, const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows,

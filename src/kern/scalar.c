@@ -285,10 +285,37 @@ static void block_maxima(float *most, const float *x, size_t n, size_t block)
     }
 }
 
+/* ---- residual copies ------------------------------------------------------------------------------------------ */
+
+static void collapse(float *x, const float *h, const float *mix, size_t n, size_t d)
+{
+    for (size_t i = 0; i < d; i++) {
+        float sum = mix[0] * h[i];
+        for (size_t j = 1; j < n; j++)
+            sum += mix[j] * h[j * d + i];
+        x[i] = sum;
+    }
+}
+
+void mote__expand_scalar(float *h, const float *y, const float *post, const float *comb, size_t n, size_t d)
+{
+    for (size_t i = 0; i < d; i++) {
+        float old[MOTE_MAX_COPIES];
+        for (size_t j = 0; j < n; j++)
+            old[j] = h[j * d + i];
+        for (size_t k = 0; k < n; k++) {
+            float mixed = comb[k] * old[0];
+            for (size_t j = 1; j < n; j++)
+                mixed += comb[j * n + k] * old[j];
+            h[k * d + i] = post[k] * y[i] + mixed;
+        }
+    }
+}
+
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
+                             .swiglu = swiglu, .exp = exp_all, .collapse = collapse, .expand = mote__expand_scalar, .dots = dots, .mix = mix, .soften = soften,
                              .index_scores = mote__index_scores_scalar, .count_above = count_above,
                              .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
                              .block_maxima = block_maxima };

@@ -82,6 +82,7 @@ int mote__hyper_mixes(mote__pass *p, const mote__hc *hc)
     return 0;
 }
 
+_Static_assert((int)MOTE_MAX_HC <= (int)MOTE_MAX_COPIES, "kernels have room for all copies");
 struct collapse { mote__pass *p; const float *mix, *norm; int by_slot; };
 
 static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -94,12 +95,7 @@ static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         const float *h = p->h + p->rows[r].slot * n * d, *mix = k->mix + (k->by_slot ? p->rows[r].slot : r) * n;
         float *x = p->x + r * d;
-        for (size_t i = 0; i < d; i++) {
-            float sum = mix[0] * h[i];
-            for (size_t j = 1; j < n; j++)
-                sum += mix[j] * h[j * d + i];
-            x[i] = sum;
-        }
+        p->net->kern->collapse(x, h, mix, n, d);
         mote__act(p->net, x, d);
         p->net->kern->rmsnorm(x, x, k->norm, d, c->rms_norm_eps);
         mote__act(p->net, x, d);
@@ -120,18 +116,7 @@ static void expand_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t n = c->hc_mult, d = c->hidden_size;
     for (size_t r = begin; r < end; r++) {
         float *h = p->h + p->rows[r].slot * n * d;
-        const float *y = p->y + r * d, *post = p->post + r * n, *comb = p->comb + r * n * n;
-        for (size_t i = 0; i < d; i++) {
-            float old[MOTE_MAX_HC];
-            for (size_t j = 0; j < n; j++)
-                old[j] = h[j * d + i];
-            for (size_t k = 0; k < n; k++) {
-                float mixed = comb[k] * old[0];
-                for (size_t j = 1; j < n; j++)
-                    mixed += comb[j * n + k] * old[j];
-                h[k * d + i] = post[k] * y[i] + mixed;
-            }
-        }
+        p->net->kern->expand(h, p->y + r * d, p->post + r * n, p->comb + r * n * n, n, d);
         mote__act(p->net, h, n * d);
     }
 }

@@ -344,6 +344,44 @@ static void test_exp_accuracy(void **state)
 }
 
 /* silu(g) * u * weight in double, within a few roundings */
+static void test_copies(void **state)
+{
+    for (uint64_t seed = 1; seed <= 600; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t n = 1 + rnd_below(&r, MOTE_MAX_COPIES), d = length(&r, 300);
+        int style = (int)rnd_below(&r, FLOAT_STYLES);
+        float *h = guard_floats(&g, n * d), *y = guard_floats(&g, d), *post = guard_floats(&g, n), *comb = guard_floats(&g, n * n);
+        float *want = guard_floats(&g, n * d), *got = guard_floats(&g, n * d);
+        fill_floats(&r, h, n * d, style);
+        fill_floats(&r, y, d, style);
+        fill_floats(&r, post, n, NORMAL);
+        fill_floats(&r, comb, n * n, NORMAL);
+        for (int v = 1; v < n_variants; v++) {
+            const char *name = variants[v]->name;
+            variants[0]->collapse(want, h, post, n, d);
+            variants[v]->collapse(got, h, post, n, d);
+            check_same_f32(want, got, d, "collapse/%s seed=%llu n=%zu d=%zu style=%s", name, (unsigned long long)seed, n, d, style_name[style]);
+            memcpy(want, h, n * d * sizeof *h);
+            memcpy(got, h, n * d * sizeof *h);
+            variants[0]->expand(want, y, post, comb, n, d);
+            variants[v]->expand(got, y, post, comb, n, d);
+            check_same_f32(want, got, n * d, "expand/%s seed=%llu n=%zu d=%zu style=%s", name, (unsigned long long)seed, n, d, style_name[style]);
+        }
+        if (style == NORMAL)
+            for (size_t k = 0; k < n; k++)
+                for (size_t i = 0; i < d; i++) {
+                    double sum = (double)post[k] * (double)y[i], size = fabs(sum);
+                    for (size_t j = 0; j < n; j++) {
+                        sum += (double)comb[j * n + k] * (double)h[j * d + i];
+                        size += fabs((double)comb[j * n + k] * (double)h[j * d + i]);
+                    }
+                    assert_true(fabs((double)want[k * d + i] - sum) <= (double)(n + 2) * (double)FLT_EPSILON * size);
+                }
+        guard_free(&g);
+    }
+}
+
 static void test_swiglu_values(void **state)
 {
     rnd r = start(5);
@@ -743,7 +781,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed),
-        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_copies), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };

@@ -1,4 +1,4 @@
-/* Norms, activations and decoding of cache vectors; included once per instruction set. */
+/* Norms, activations, residual copies and decoding of cache vectors; included once per instruction set. */
 
 /* a masked rest is handled like a whole vector: lanes beyond it compute on zeros and are not stored */
 #define FOR_VECTORS(i, n) for (size_t i = 0, part; part = n - i < VN ? n - i : VN, i < n; i += VN)
@@ -63,6 +63,40 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
         }
         vf s = vf_div(g, vf_add(vf_set(1), vf_exp(vf_neg(g))));
         vf_store_n(y + i, vf_mul(vf_mul(s, u), vf_set(weight)), part);
+    }
+}
+
+/* ---- residual copies ---------------------------------------------------------------------------------------- */
+
+static void collapse(float *x, const float *h, const float *mix, size_t n, size_t d)
+{
+    FOR_VECTORS(i, d)
+    {
+        vf sum = vf_mul(vf_set(mix[0]), vf_load_n(h + i, part));
+        for (size_t j = 1; j < n; j++)
+            sum = vf_add(sum, vf_mul(vf_set(mix[j]), vf_load_n(h + j * d + i, part)));
+        vf_store_n(x + i, sum, part);
+    }
+}
+
+static void expand(float *h, const float *y, const float *post, const float *comb, size_t n, size_t d)
+{
+    enum { N = 4 };                                          /* the published number of copies; others go the scalar way */
+    if (n != N) {
+        mote__expand_scalar(h, y, post, comb, n, d);
+        return;
+    }
+    FOR_VECTORS(i, d)
+    {
+        vf old[N], out = vf_load_n(y + i, part);
+        UNROLL for (size_t j = 0; j < N; j++)
+            old[j] = vf_load_n(h + j * d + i, part);
+        UNROLL for (size_t k = 0; k < N; k++) {
+            vf mixed = vf_mul(vf_set(comb[k]), old[0]);
+            UNROLL for (size_t j = 1; j < N; j++)
+                mixed = vf_add(mixed, vf_mul(vf_set(comb[j * N + k]), old[j]));
+            vf_store_n(h + k * d + i, vf_add(vf_mul(vf_set(post[k]), out), mixed), part);
+        }
     }
 }
 
