@@ -240,6 +240,22 @@ static int cache_work(published *x, size_t depth, double *seconds)
     return rc;
 }
 
+struct cache_mode { published *x; size_t depth; int rc; };
+static void run_cache_work(void *ctx, mote__bench_env *env)
+{
+    struct cache_mode *m = ctx;
+    mote__net *net = &m->x->thin.net;
+    mote__pool *pool = net->pool;
+    const mote__kern_ops *kern = net->kern;
+    double part[2];
+    net->pool = net->linear.pool = env->pool;
+    net->kern = net->linear.kern = env->kern;
+    int rc = cache_work(m->x, m->depth, part);
+    m->rc = rc ? rc : m->rc;
+    net->pool = net->linear.pool = pool;
+    net->kern = net->linear.kern = kern;
+}
+
 static int cache_rows(published *x)
 {
     mote__bench *b = x->b;
@@ -269,7 +285,13 @@ static int cache_rows(published *x)
     }
     mote__bench_time q = mote__bench_median(quotient, n);
     snprintf(name, sizeof name, "the cache's own work, %s against %s", depth_name(x->depth[DEPTHS - 1]), depth_name(x->depth[0]));
-    return rc ? rc : mote__bench_add(b, &(mote__bench_row){ name, "40 layers, one token", q.median, "x time", NAN, NAN, 2.6, q, 1, NULL });
+    if (!rc)
+        rc = mote__bench_add(b, &(mote__bench_row){ name, "40 layers, one token", q.median, "x time", NAN, NAN, 2.6, q, 1, NULL });
+    struct cache_mode mode = { x, x->depth[DEPTHS - 1], 0 };
+    snprintf(name, sizeof name, "the cache's own work at %s", depth_name(mode.depth));
+    if (!rc)
+        rc = mote__bench_modes(b, name, "5 layers, one of each role", run_cache_work, &mode, 1);
+    return !rc && mode.rc ? mote__bench_fail(b, mode.rc, "out of memory in a pass") : rc;
 }
 
 /* ---- eight sessions ---------------------------------------------------------------------------------------------------- */
