@@ -36,12 +36,11 @@ static float pairs_dot(const mote__mat *w, size_t o, const float *xp)
     float p[MOTE_LANES] = { 0 };
     for (size_t word = 0; word < w->n_in / 8; word++) {
         const float *step = xp + word / 16 * 64;
-        float t = 0, c[8];
+        float c[8], *sum = &p[word % 16], s = mote__e8m0_decode(scale[word / 4]);
         for (size_t i = 0; i < 8; i++)
-            c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15];
+            c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15] * s;
         for (size_t i = 0; i < 4; i++)
-            t = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), t));
-        p[word % 16] = fmaf(t, mote__e8m0_decode(scale[word / 4]), p[word % 16]);
+            *sum = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), *sum));
     }
     return mote__lane_tree(p);
 }
