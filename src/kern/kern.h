@@ -105,6 +105,8 @@ typedef struct mote__kern_ops {
 
     /* y = silu(min(gate, limit)) * clamp(up, -limit, limit) * weight; limit <= 0: no clamping. silu(g) = g / (1 + exp(-g)). */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n, float limit, float weight);
+    /* y = x on the FP8 grid, as num/kvfmt.h encodes and decodes it; n a multiple of 32; y may be x */
+    void (*round_fp8)(float *y, const float *x, size_t n);
     /* y = exp(x), by mote__exp_f32's sequence of operations */
     void (*exp)(float *y, const float *x, size_t n);
 

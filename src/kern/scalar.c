@@ -186,6 +186,13 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
     }
 }
 
+static void round_fp8(float *y, const float *x, size_t n)
+{
+    if (n)
+        memmove(y, x, n * sizeof *y);
+    mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], y, n);
+}
+
 /* ---- attention ---------------------------------------------------------------------------------------------- */
 
 static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
@@ -287,7 +294,7 @@ static void block_maxima(float *most, const float *x, size_t n, size_t block)
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
+                             .swiglu = swiglu, .round_fp8 = round_fp8, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
                              .index_scores = mote__index_scores_scalar, .count_above = count_above,
                              .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
                              .block_maxima = block_maxima };

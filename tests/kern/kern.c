@@ -346,6 +346,32 @@ static void test_elementwise(void **state)
     }
 }
 
+static void test_round_fp8(void **state)
+{
+    for (uint64_t seed = 1; seed <= 600; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t n = length(&r, 2000) / 32 * 32;
+        float *x = guard_floats(&g, n), *got = guard_floats(&g, n), *want = guard_floats(&g, n);
+        fill_floats(&r, x, n, (int)rnd_below(&r, FLOAT_STYLES));
+        for (size_t i = 0; i < n; i++)                       /* between two places of the grid, now and then */
+            if (rnd_below(&r, 4) == 0)
+                x[i] = ldexpf((float)rnd_below(&r, 64) - 32, (int)rnd_below(&r, 16) - 12);
+        if (n)
+            memcpy(want, x, n * sizeof *want);
+        mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], want, n);
+        for (int v = 0; v < n_variants; v++) {
+            variants[v]->round_fp8(got, x, n);
+            check_same_f32(want, got, n, "round_fp8/%s seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
+            if (n)
+                memcpy(got, x, n * sizeof *got);
+            variants[v]->round_fp8(got, got, n);
+            check_same_f32(want, got, n, "round_fp8/%s in place seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
+        }
+        guard_free(&g);
+    }
+}
+
 /* every 97th float of the whole range, in units of the last place of the true result */
 static void test_exp_accuracy(void **state)
 {
@@ -763,7 +789,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_pairs_limits),
-        cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed), cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
+        cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed), cmocka_unit_test(test_elementwise), cmocka_unit_test(test_round_fp8),
+        cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };

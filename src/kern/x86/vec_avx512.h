@@ -40,6 +40,9 @@ INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.f)); }
+/* the greatest lane; no NaN */
+INLINE float vf_greatest(vf v) { return _mm512_reduce_max_ps(v); }
+INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 /* a < b ? v : w, by lane; false for NaN */
 INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
 {
