@@ -89,6 +89,8 @@ void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, con
 typedef struct mote__kern_ops {
     const char *name;        /* "scalar", "avx2", "avx512" */
 
+    /* what mote__arrange does */
+    void (*arrange)(mote__wkind kind, float *dst, const float *x, size_t n_in);
     /* y[r*ldy + o] = sum_k W[o][k] x_r[k] for o in [o0, o1), r in [0, n_rows); xp: arranged rows, ldxp floats apart.
      * o0 % 16 == 0 unless o1 - o0 < 16 rows remain. scratch: MOTE_LINEAR_SCRATCH floats, 64-byte aligned, one per thread. */
     void (*linear)(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,

@@ -293,7 +293,7 @@ static void block_maxima(float *most, const float *x, size_t n, size_t block)
 
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
-    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
+    *ops = (mote__kern_ops){ .name = "scalar", .arrange = mote__arrange, .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
                              .swiglu = swiglu, .round_fp8 = round_fp8, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften,
                              .index_scores = mote__index_scores_scalar, .count_above = count_above,
                              .range_above = range_above, .take_above = take_above, .keep_above = keep_above,

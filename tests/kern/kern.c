@@ -264,6 +264,30 @@ static void test_arrange(void **state)
     }
 }
 
+static void test_arrange_variants(void **state)
+{
+    for (uint64_t seed = 1; seed <= 1000; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
+        size_t unit = kind >= MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind), n = length(&r, 1600) / unit * unit;
+        size_t bytes = mote__arranged_size(kind, n) * sizeof(float);
+        float *x = guard_floats(&g, n);
+        uint8_t *want = guard_alloc(&g, bytes), *got = guard_alloc(&g, bytes);
+        int style = (int)rnd_below(&r, FLOAT_STYLES);
+        fill_floats(&r, x, n, style);
+        mote__arrange(kind, (float *)(void *)want, x, n);
+        for (int v = 0; v < n_variants; v++) {
+            fill_bytes(&r, got, bytes);
+            variants[v]->arrange(kind, (float *)(void *)got, x, n);
+            if (bytes && memcmp(want, got, bytes))
+                fail_msg("arrange/%s %s seed=%llu n=%zu style=%s", variants[v]->name, kind_name[kind], (unsigned long long)seed, n,
+                         style_name[style]);
+        }
+        guard_free(&g);
+    }
+}
+
 /* Fixed point: integers and units give inputs back to half of 2^-21 of their group's largest power of two */
 static void test_fixed(void **state)
 {
@@ -789,7 +813,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_pairs_limits),
-        cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed), cmocka_unit_test(test_elementwise), cmocka_unit_test(test_round_fp8),
+        cmocka_unit_test(test_arrange), cmocka_unit_test(test_arrange_variants), cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_round_fp8),
         cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),

@@ -25,7 +25,7 @@ void mote__kern_fill_avx2(mote__kern_ops *ops)
 {
     fill_pack_order();
     *ops = (mote__kern_ops){
-        .name = "avx2", .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
+        .name = "avx2", .arrange = mote__arrange, .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
         .round_fp8 = round_fp8, .exp = exp_all, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
         .count_above = count_above, .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
         .block_maxima = block_maxima,

@@ -219,8 +219,9 @@ INLINE void pair_tile(const int n_r, const float *w, size_t n_steps, const float
     }
     for (size_t r = 0; r < (size_t)n_r; r++) {
         float out[PAIR_O];
-        lane_sum4(out, p[r][0]);
-        memcpy(y + r * ldy, out, n_o * sizeof *y);
+        lane_sum4(n_o == PAIR_O ? y + r * ldy : out, p[r][0]);
+        for (size_t a = 0; n_o < PAIR_O && a < n_o; a++)
+            y[r * ldy + a] = out[a];
     }
 }
 
