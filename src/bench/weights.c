@@ -145,6 +145,7 @@ static void triple(experts *x, mote__bench_env *env, size_t first, size_t count)
     mote__linear_job jobs[2 * AT_ONCE];
     size_t n = x->n_rows, step = n * x->inter;
     x->net.pool = env->pool;
+    x->net.kern = env->kern;
     for (size_t i = 0; i < count; i++) {
         const mote__expert *e = &(x->net.published ? x->pairs : x->e)[(first + i) % x->n_experts];
         const float *in = mote__linear_input(&x->net, &e->w1, x->x, n, x->rounded);

@@ -19,8 +19,8 @@
  * i = x 2^(21-e), rounded to nearest even: 22 bits and a sign. A step of a sum is then  p = fma((float)sum(2 w i), scale * 2^(e-22), p)
  * with an exact integer sum below 2^31. A group with an input of 2^80 or more, or with a NaN, gives NaN.
  * E2M1 with BF16 inputs (published math, whose inputs are on the FP8 grid and so exact in BF16): inputs as for E4M3, rounded to BF16;
- * word k / 8 belongs to sum k / 8 % 16. A step is t = +0; for i = 0..3: t = fma(w[i+4], x[i+4], t), t = fma(w[i], x[i], t) with
- * unscaled weights of the word's columns, then p = fma(t, scale, p). No t is denormal, so instructions that flush them will do.
+ * a weight is multiplied by its scale first (exact). Word k / 8 belongs to sum k / 8 % 16; of its columns, for i = 0..3:
+ * p = fma(w[i+4], x[i+4], p), p = fma(w[i], x[i], p).
  */
 #ifndef MOTE_KERN_KERN_H
 #define MOTE_KERN_KERN_H
@@ -31,7 +31,7 @@
 #include "num/kvfmt.h"
 
 /* Counts changes of the definitions on this page. Stored blocks of different ones are not mixed (engine/persist.c). */
-enum { MOTE_KERN_DEFINITION = 2 };
+enum { MOTE_KERN_DEFINITION = 3 };
 
 typedef enum mote__wkind { MOTE_W_F32, MOTE_W_BF16, MOTE_W_FP8, MOTE_W_MXFP4, MOTE_W_MXFP4_BF16, MOTE_W_KINDS } mote__wkind;
 
@@ -91,6 +91,8 @@ void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, con
 typedef struct mote__kern_ops {
     const char *name;        /* "scalar", "avx2", "avx512" */
 
+    /* what mote__arrange does */
+    void (*arrange)(mote__wkind kind, float *dst, const float *x, size_t n_in);
     /* y[r*ldy + o] = sum_k W[o][k] x_r[k] for o in [o0, o1), r in [0, n_rows); xp: arranged rows, ldxp floats apart.
      * o0 % 16 == 0 unless o1 - o0 < 16 rows remain. scratch: MOTE_LINEAR_SCRATCH floats, 64-byte aligned, one per thread. */
     void (*linear)(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
@@ -107,6 +109,8 @@ typedef struct mote__kern_ops {
 
     /* y = silu(min(gate, limit)) * clamp(up, -limit, limit) * weight; limit <= 0: no clamping. silu(g) = g / (1 + exp(-g)). */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n, float limit, float weight);
+    /* y = x on the FP8 grid, as num/kvfmt.h encodes and decodes it; n a multiple of 32; y may be x */
+    void (*round_fp8)(float *y, const float *x, size_t n);
     /* y = exp(x), by mote__exp_f32's sequence of operations */
     void (*exp)(float *y, const float *x, size_t n);
 

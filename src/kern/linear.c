@@ -67,7 +67,7 @@ static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
         const plan *p = find(s, at, offsetof(plan, first_row));
         const mote__linear_job *job = p->job;
         size_t r = at - p->first_row, from = job->rows ? job->rows[r] : r;
-        mote__arrange(job->w->kind, s->arranged + p->xp + r * p->ldxp, job->x + from * job->ldx, job->w->n_in);
+        s->ctx->kern->arrange(job->w->kind, s->arranged + p->xp + r * p->ldxp, job->x + from * job->ldx, job->w->n_in);
     }
 }
 

@@ -36,12 +36,11 @@ static float pairs_dot(const mote__mat *w, size_t o, const float *xp)
     float p[MOTE_LANES] = { 0 };
     for (size_t word = 0; word < w->n_in / 8; word++) {
         const float *step = xp + word / 16 * 64;
-        float t = 0, c[8];
+        float c[8], *sum = &p[word % 16], s = mote__e8m0_decode(scale[word / 4]);
         for (size_t i = 0; i < 8; i++)
-            c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15];
+            c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15] * s;
         for (size_t i = 0; i < 4; i++)
-            t = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), t));
-        p[word % 16] = fmaf(t, mote__e8m0_decode(scale[word / 4]), p[word % 16]);
+            *sum = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), *sum));
     }
     return mote__lane_tree(p);
 }
@@ -187,6 +186,13 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
     }
 }
 
+static void round_fp8(float *y, const float *x, size_t n)
+{
+    if (n)
+        memmove(y, x, n * sizeof *y);
+    mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], y, n);
+}
+
 /* ---- attention ---------------------------------------------------------------------------------------------- */
 
 static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
@@ -314,8 +320,8 @@ void mote__expand_scalar(float *h, const float *y, const float *post, const floa
 
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
-    *ops = (mote__kern_ops){ .name = "scalar", .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .exp = exp_all, .collapse = collapse, .expand = mote__expand_scalar, .dots = dots, .mix = mix, .soften = soften,
+    *ops = (mote__kern_ops){ .name = "scalar", .arrange = mote__arrange, .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
+                             .swiglu = swiglu, .round_fp8 = round_fp8, .exp = exp_all, .collapse = collapse, .expand = mote__expand_scalar, .dots = dots, .mix = mix, .soften = soften,
                              .index_scores = mote__index_scores_scalar, .count_above = count_above,
                              .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
                              .block_maxima = block_maxima };

@@ -14,22 +14,20 @@ void mote__act(const mote__net *net, float *x, size_t n)
             x[i] = mote__bf16_round(x[i]);
 }
 
-struct rounding { const float *x; float *buf; size_t n; };
+struct rounding { const mote__net *net; const float *x; float *buf; size_t n; };
 
 static void round_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     const struct rounding *k = ctx;
-    memcpy(k->buf + begin * k->n, k->x + begin * k->n, (end - begin) * k->n * sizeof *k->buf);
-    for (size_t r = begin; r < end; r++)
-        mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], k->buf + r * k->n, k->n);
+    k->net->kern->round_fp8(k->buf + begin * k->n, k->x + begin * k->n, (end - begin) * k->n);
 }
 
 const float *mote__linear_input(const mote__net *net, const mote__mat *m, const float *x, size_t n_rows, float *buf)
 {
     if (!net->published || m->kind < MOTE_W_FP8)
         return x;
-    mote__pool_for(net->pool, n_rows, 2, round_rows, &(struct rounding){ x, buf, m->n_in });
+    mote__pool_for(net->pool, n_rows, 2, round_rows, &(struct rounding){ net, x, buf, m->n_in });
     return buf;
 }
 

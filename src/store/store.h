@@ -31,7 +31,7 @@ enum {
 typedef struct mote__store_context_desc {
     const uint8_t *fingerprint;            /* [32], of the model                                        */
     const char *kv;                        /* mote__kv_spec_text: main, index and window formats        */
-    const char *math;                      /* "fp32/2", "published/2": mode and MOTE_KERN_DEFINITION       */
+    const char *math;                      /* "fp32/3", "published/3": mode and MOTE_KERN_DEFINITION       */
     const char *name_space;                /* NULL = ""; prefixes are shared only inside one            */
     size_t block_bytes, block_tokens;      /* of the layout; 256                                        */
     const char *geometry;                  /* what else shapes a prefix: sources and ratios, e.g. "2/2,8/2,14/2,20/1" */

@@ -156,7 +156,7 @@ static void test_linear(void **state)
                            style_name[style]);
         }
         /* Against a sum in double. Each of the n_in terms passes at most n_in/16 + 5 roundings; MXFP4: n_in/512 + 7 with those of the
-         * integer and the scale, and each input is rounded to 2^-22 of its group's largest; pairs: n_in/128 + 13. */
+         * integer and the scale, and each input is rounded to 2^-22 of its group's largest. */
         if (style == NORMAL || style == ALTERNATING || style == ZEROS)
             for (size_t row = 0; row < n_rows; row++)
                 for (size_t o = o0; o < o1; o++) {
@@ -192,11 +192,43 @@ static void test_linear_wide(void **state)
         guard g = { .at_end = 1 };
         linear_case c;
         float want[7 * 5], got[7 * 5];
-        make_linear(&r, &g, &c, (mote__wkind)kind, 5, 40000, 7, NORMAL);
+        make_linear(&r, &g, &c, (mote__wkind)kind, 5, kind == MOTE_W_MXFP4_BF16 ? 70016 : 40000, 7, NORMAL);
         mote__kern_linear(variants[0], &c.m, 0, 5, c.xp, 7, c.ldxp, want, 5, scratch);
         for (int v = 1; v < n_variants; v++) {
             mote__kern_linear(variants[v], &c.m, 0, 5, c.xp, 7, c.ldxp, got, 5, scratch);
             check_same_f32(want, got, 35, "linear/%s %s wide", variants[v]->name, kind_name[kind]);
+        }
+        guard_free(&g);
+    }
+    free(scratch);
+}
+
+/* Pairs whose products lie where an instruction that flushes denormals, or weights in BF16, would show: the smallest inputs with small
+ * scales and the largest with large ones, in sums that cancel. */
+static void test_pairs_limits(void **state)
+{
+    float *scratch = aligned_alloc(64, MOTE_LINEAR_SCRATCH * sizeof(float));
+    for (uint64_t seed = 1; seed <= 600; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = 1 };
+        linear_case c;
+        int large = seed % 4 == 0;
+        size_t n_in = 32 * (1 + rnd_below(&r, 9)), n_out = 1 + rnd_below(&r, 18), n_rows = 1 + rnd_below(&r, 8);
+        make_linear(&r, &g, &c, MOTE_W_MXFP4_BF16, n_out, n_in, n_rows, NORMAL);
+        for (size_t o = 0; o < n_out; o++)                   /* one scale, or two next to each other */
+            for (size_t k = 0; k < n_in / 32; k++)
+                c.scale[o * c.m.scale_stride + k] = (uint8_t)((large ? 249 : 85) + seed / 4 % 6 + rnd_below(&r, 1 + seed % 2));
+        for (size_t i = 0; i < n_rows * n_in; i++) {
+            float size = (large ? 0x1p79f : 0x1p-80f) * (1 + (float)rnd_below(&r, 256) / 256);
+            c.x[i] = rnd_below(&r, 2) ? size : -size;
+        }
+        for (size_t i = 0; i < n_rows; i++)
+            mote__arrange(MOTE_W_MXFP4_BF16, c.xp + i * c.ldxp, c.x + i * n_in, n_in);
+        float want[18 * 8], got[18 * 8];
+        mote__kern_linear(variants[0], &c.m, 0, n_out, c.xp, n_rows, c.ldxp, want, n_out, scratch);
+        for (int v = 1; v < n_variants; v++) {
+            mote__kern_linear(variants[v], &c.m, 0, n_out, c.xp, n_rows, c.ldxp, got, n_out, scratch);
+            check_same_f32(want, got, n_out * n_rows, "linear/%s pairs seed=%llu", variants[v]->name, (unsigned long long)seed);
         }
         guard_free(&g);
     }
@@ -229,6 +261,30 @@ static void test_arrange(void **state)
     for (size_t k = 0; k < 8; k++) {
         float got = dst[mote__arranged_at(MOTE_W_FP8, k)];
         assert_true(k >= 4 && k < 7 ? isnan(got) : k == 2 || k == 3 ? got == odd[k] : mote__f32_bits(got) == 0);
+    }
+}
+
+static void test_arrange_variants(void **state)
+{
+    for (uint64_t seed = 1; seed <= 1000; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
+        size_t unit = kind >= MOTE_W_MXFP4 ? 32 : mote__columns_per_word(kind), n = length(&r, 1600) / unit * unit;
+        size_t bytes = mote__arranged_size(kind, n) * sizeof(float);
+        float *x = guard_floats(&g, n);
+        uint8_t *want = guard_alloc(&g, bytes), *got = guard_alloc(&g, bytes);
+        int style = (int)rnd_below(&r, FLOAT_STYLES);
+        fill_floats(&r, x, n, style);
+        mote__arrange(kind, (float *)(void *)want, x, n);
+        for (int v = 0; v < n_variants; v++) {
+            fill_bytes(&r, got, bytes);
+            variants[v]->arrange(kind, (float *)(void *)got, x, n);
+            if (bytes && memcmp(want, got, bytes))
+                fail_msg("arrange/%s %s seed=%llu n=%zu style=%s", variants[v]->name, kind_name[kind], (unsigned long long)seed, n,
+                         style_name[style]);
+        }
+        guard_free(&g);
     }
 }
 
@@ -309,6 +365,32 @@ static void test_elementwise(void **state)
                 if (!(fabs((double)want[i] - (double)a[i] * inv * (double)b[i]) <=
                       2 * (double)FLT_EPSILON * fabs((double)a[i] * inv * (double)b[i]) + 0x1p-148))
                     fail_msg("rmsnorm/scalar seed=%llu n=%zu [%zu]", (unsigned long long)seed, n, i);
+        }
+        guard_free(&g);
+    }
+}
+
+static void test_round_fp8(void **state)
+{
+    for (uint64_t seed = 1; seed <= 600; seed++) {
+        rnd r = start(seed);
+        guard g = { .at_end = (int)rnd_below(&r, 2) };
+        size_t n = length(&r, 2000) / 32 * 32;
+        float *x = guard_floats(&g, n), *got = guard_floats(&g, n), *want = guard_floats(&g, n);
+        fill_floats(&r, x, n, (int)rnd_below(&r, FLOAT_STYLES));
+        for (size_t i = 0; i < n; i++)                       /* between two places of the grid, now and then */
+            if (rnd_below(&r, 4) == 0)
+                x[i] = ldexpf((float)rnd_below(&r, 64) - 32, (int)rnd_below(&r, 16) - 12);
+        if (n)
+            memcpy(want, x, n * sizeof *want);
+        mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], want, n);
+        for (int v = 0; v < n_variants; v++) {
+            variants[v]->round_fp8(got, x, n);
+            check_same_f32(want, got, n, "round_fp8/%s seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
+            if (n)
+                memcpy(got, x, n * sizeof *got);
+            variants[v]->round_fp8(got, got, n);
+            check_same_f32(want, got, n, "round_fp8/%s in place seed=%llu n=%zu", variants[v]->name, (unsigned long long)seed, n);
         }
         guard_free(&g);
     }
@@ -780,8 +862,10 @@ static void test_mask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_arrange), cmocka_unit_test(test_fixed),
-        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_copies), cmocka_unit_test(test_swiglu_values),
+        cmocka_unit_test(test_linear), cmocka_unit_test(test_linear_wide), cmocka_unit_test(test_pairs_limits),
+        cmocka_unit_test(test_arrange), cmocka_unit_test(test_arrange_variants), cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_round_fp8),
+        cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_copies), cmocka_unit_test(test_swiglu_values),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_dots_mix), cmocka_unit_test(test_soften), cmocka_unit_test(test_index_scores), cmocka_unit_test(test_index_query),
         cmocka_unit_test(test_index_meaning), cmocka_unit_test(test_passes), cmocka_unit_test(test_mask),
     };

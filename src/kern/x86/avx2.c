@@ -2,6 +2,7 @@
  * with external linkage may come from here but the fill function, before the CPU was asked. */
 #include "kern/x86/vec_avx2.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "kern/exp.h"
@@ -24,8 +25,8 @@ void mote__kern_fill_avx2(mote__kern_ops *ops)
 {
     fill_pack_order();
     *ops = (mote__kern_ops){
-        .name = "avx2", .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
-        .exp = exp_all, .collapse = collapse, .expand = expand, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
+        .name = "avx2", .arrange = mote__arrange, .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
+        .round_fp8 = round_fp8, .exp = exp_all, .collapse = collapse, .expand = expand, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
         .count_above = count_above, .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
         .block_maxima = block_maxima,
         .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,

@@ -2,6 +2,7 @@
  * with external linkage may come from here but the fill function, before the CPU was asked. */
 #include "kern/x86/vec_avx512.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "kern/exp.h"
@@ -12,6 +13,7 @@
 #include "kern/x86/vec_common.h"
 #include "num/formats.h"
 
+#include "kern/x86/arrange_avx512.h"
 #include "kern/x86/index_avx512.h"
 #include "kern/x86/mx_body.h"
 #include "kern/x86/linear_body.h"
@@ -23,8 +25,8 @@
 void mote__kern_fill_avx512(mote__kern_ops *ops)
 {
     *ops = (mote__kern_ops){
-        .name = "avx512", .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
-        .exp = exp_all, .collapse = collapse, .expand = expand, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
+        .name = "avx512", .arrange = arrange, .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
+        .round_fp8 = round_fp8, .exp = exp_all, .collapse = collapse, .expand = expand, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
         .count_above = count_above, .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
         .block_maxima = block_maxima,
         .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,

@@ -39,6 +39,8 @@ static int as_documented(void)
 
 void mote__kern_fill_avx512bf16(mote__kern_ops *ops)
 {
-    if (as_documented())
-        ops->linear_pairs = linear_pairs;
+    if (!as_documented())
+        return;
+    pairs_otherwise = ops->linear_pairs;
+    ops->linear_pairs = linear_pairs;
 }

@@ -66,6 +66,31 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
     }
 }
 
+/* Rounding to E4M3 is an addition that leaves 3 bits of a number's fraction, and no place below 2^-9. NaN stays what it is and does
+ * not count towards its group's maximum. */
+static void round_fp8(float *y, const float *x, size_t n)
+{
+    enum { VECTORS = 32 / VN };
+    const vi sign = vi_set((int32_t)0x80000000);
+    for (size_t i = 0; i < n; i += 32) {
+        vf v[VECTORS], most = vf_set(1e-4f);
+        UNROLL for (int k = 0; k < VECTORS; k++) {
+            v[k] = vf_load(x + i + k * VN);
+            most = vf_max(vf_abs(v[k]), most);
+        }
+        float top = vf_greatest(most);
+        float scale = mote__pow2_ceil((top < FLT_MAX ? top : FLT_MAX) * (1.f / 448.f));
+        vf up = vf_set(mote__bits_f32((254u << 23) - mote__f32_bits(scale))), down = vf_set(scale);       /* 1 / scale: exact */
+        UNROLL for (int k = 0; k < VECTORS; k++) {
+            vf q = vf_min(vf_set(448), vf_abs(vf_mul(v[k], up)));
+            vf magnitude = vf_max(vf_bits(vi_and(vi_bits(q), vi_set(0x7f800000))), vf_set(0x1p-6f));
+            vf magic = vf_bits(vi_add(vi_bits(magnitude), vi_set(20 << 23)));
+            q = vf_mul(vf_sub(vf_add(q, magic), magic), down);
+            vf_store(y + i + k * VN, vf_bits(vi_or(vi_bits(q), vi_and(vi_bits(v[k]), sign))));
+        }
+    }
+}
+
 /* ---- residual copies ---------------------------------------------------------------------------------------- */
 
 static void collapse(float *x, const float *h, const float *mix, size_t n, size_t d)

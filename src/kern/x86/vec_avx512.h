@@ -40,6 +40,9 @@ INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.f)); }
+/* the greatest lane; no NaN */
+INLINE float vf_greatest(vf v) { return _mm512_reduce_max_ps(v); }
+INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 /* a < b ? v : w, by lane; false for NaN */
 INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
 {
@@ -100,6 +103,21 @@ INLINE float lane_sum(const float *p)
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
+/* four of them, 16 partial sums each */
+INLINE void lane_sum4(float out[4], const float *p)
+{
+    __m512 v[2];
+    for (int i = 0; i < 2; i++) {
+        __m512 a = _mm512_loadu_ps(p + 32 * i), b = _mm512_loadu_ps(p + 32 * i + 16);
+        v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    __m512 s = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x88), _mm512_shuffle_f32x4(v[0], v[1], 0xdd));
+    s = _mm512_add_ps(s, _mm512_shuffle_ps(s, s, 0x4e));
+    s = _mm512_add_ps(s, _mm512_shuffle_ps(s, s, 0xb1));
+    s = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), s);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(s));
 }
 
 /* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */
