@@ -63,16 +63,16 @@ INLINE void pair_few(const int n_o, const int n_r, const mote__mat *m, size_t o,
 {
     const size_t row_bytes = m->n_in / 2;
     const uint8_t *w = m->data + o * row_bytes, *scale = m->scale + o * m->scale_stride, *first = w;
+    size_t ask = within(AHEAD, w, m->data + m->n_out * row_bytes);
     vf sum[2][2][HALVES];
     UNROLL for (int a = 0; a < n_o; a++)
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
                 sum[a][r][h] = vf_zero();
-    size_t asked = 0;
     for (size_t left = row_bytes; left; left -= left < 64 ? left : 64, w += 64, scale += 4, x += 64) {
         UNROLL for (int a = 0; a < n_o; a++)
-            prefetch(first, asked + (size_t)a * 64);
-        asked += 64 * (size_t)n_o;
+            prefetch(first, ask + (size_t)a * 64);
+        ask += 64 * (size_t)n_o;
         UNROLL for (int h = 0; h < HALVES; h++)
             UNROLL for (int a = 0; a < n_o; a++) {
                 vi v = pair_words(w + (size_t)a * row_bytes, left, h);

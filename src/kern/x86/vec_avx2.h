@@ -106,6 +106,17 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
+INLINE int lane_sums_at(int i) { return i; }
+INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
+{
+    for (int i = 0; i < n; i++) {
+        float p[16];
+        vf_store(p, v[i][0]);
+        vf_store(p + 8, v[i][1]);
+        to[i] = lane_sum(p);
+    }
+}
+
 /* a permute of 8 lanes looks at three bits: the magnitude; the fourth is the sign */
 INLINE vf vf_e2m1(vi v)
 {
