@@ -181,8 +181,9 @@ INLINE void e4m3_columns(vf out[4], vi v)
         0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
         E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW,
     };
+    v = vi_keep(v);                                          /* one load */
     vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)), l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
-    h = _mm512_ternarylogic_epi32(h, v, vi_set8(0x80), 0xf8);          /* h | (v & 0x80) */
+    h = vi_or(h, vi_keep(vi_and(v, vi_set8(-128))));         /* two operations any unit does; a ternary one gets in the way of FMAs */
     vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h), odd = vi_set((int32_t)0xffff0000);
     out[0] = vf_bits(vi_sll(a, 16));
     out[1] = vf_bits(vi_and(a, odd));
