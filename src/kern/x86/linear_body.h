@@ -103,8 +103,11 @@ INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote
                 acc[i][r][h] = part->first ? vf_zero() : vf_load(part->sums + (i * n_r + r) * 16 + h * VN);
     size_t left = part->n / g;
     for (; left >= 16; left -= 16, w += 64, x += x_step) {
-        UNROLL for (int i = 0; i < n_o; i++)
+        UNROLL for (int i = 0; i < n_o; i++) {
             prefetch(w, (size_t)i * row_bytes + ahead);
+            if (n_r == 1)                                    /* memory is all that counts */
+                prefetch_near(w, (size_t)i * row_bytes);
+        }
         few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, 16);
     }
     if (left)

@@ -102,19 +102,22 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-/* lane_sum of 16 vectors, whose sum i is left at to[lane_sums_at(i)]. Each step folds two vectors into one. */
+/* lane_sum of n vectors, n <= 16; sum i is left at to[lane_sums_at(i)]. Each step folds two vectors into one. */
 INLINE int lane_sums_at(int i) { return i % 4 * 4 + i / 4; }
 INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 {
-    for (int i = 0; i < 8; i++)
-        v[i][0] = vf_add(_mm512_shuffle_f32x4(v[2 * i][0], v[2 * i + 1][0], 0x44), _mm512_shuffle_f32x4(v[2 * i][0], v[2 * i + 1][0], 0xee));
-    for (int i = 0; i < 4; i++)
-        v[i][0] = vf_add(_mm512_shuffle_f32x4(v[2 * i][0], v[2 * i + 1][0], 0x88), _mm512_shuffle_f32x4(v[2 * i][0], v[2 * i + 1][0], 0xdd));
-    for (int i = 0; i < 2; i++) {
-        __m512d a = _mm512_castps_pd(v[2 * i][0]), b = _mm512_castps_pd(v[2 * i + 1][0]);
-        v[i][0] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    vf s[16];
+    for (int i = 0; i < 16; i++)
+        s[i] = v[i < n ? i : 0][0];
+    for (int i = 0; 2 * i < n; i++)
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x44), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xee));
+    for (int i = 0; 4 * i < n; i++)
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
+    for (int i = 0; 8 * i < n; i++) {
+        __m512d a = _mm512_castps_pd(s[2 * i]), b = _mm512_castps_pd(s[2 * i + 1]);
+        s[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
     }
-    vf_store(to, vf_add(_mm512_shuffle_ps(v[0][0], v[1][0], 0x88), _mm512_shuffle_ps(v[0][0], v[1][0], 0xdd)));
+    vf_store(to, vf_add(_mm512_shuffle_ps(s[0], s[1], 0x88), _mm512_shuffle_ps(s[0], s[1], 0xdd)));
 }
 
 /* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */

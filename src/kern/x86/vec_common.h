@@ -15,6 +15,9 @@
 enum { AHEAD = 32768 };
 INLINE size_t within(size_t ahead, const uint8_t *block, const uint8_t *end) { return ahead < (size_t)(end - block) ? ahead : 0; }
 INLINE void prefetch(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at), _MM_HINT_T1); }
+/* and from there into L1, a little before it is read */
+enum { NEAR = 512 };
+INLINE void prefetch_near(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0); }
 
 INLINE uint32_t load_u32(const void *p)
 {
