@@ -99,19 +99,19 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
-/* up to `grain` tiles from the front or the end of a share; 0 if it is empty */
+/* Tiles from the front of a share, a quarter of what is left, or some from its end; `grain` of them, if more are left. 0 if it is empty */
 static int take(share *from, size_t grain, int front, size_t *begin, size_t *end)
 {
-    uint64_t tiles = atomic_load_explicit(&from->tiles, memory_order_relaxed), left;
+    uint64_t tiles = atomic_load_explicit(&from->tiles, memory_order_relaxed), rest;
     do {
         size_t first = (size_t)(tiles >> 32), behind = (size_t)(tiles & 0xffffffffu);
         if (first >= behind)
             return 0;
-        size_t n = behind - first < grain ? behind - first : grain;
+        size_t left = behind - first, n = front && left / 4 > grain ? left / 4 : left < grain ? left : grain;
         *begin = front ? first : behind - n;
         *end = *begin + n;
-        left = front ? (uint64_t)*end << 32 | behind : (uint64_t)first << 32 | *begin;
-    } while (!atomic_compare_exchange_weak_explicit(&from->tiles, &tiles, left, memory_order_relaxed, memory_order_relaxed));
+        rest = front ? (uint64_t)*end << 32 | behind : (uint64_t)first << 32 | *begin;
+    } while (!atomic_compare_exchange_weak_explicit(&from->tiles, &tiles, rest, memory_order_relaxed, memory_order_relaxed));
     return 1;
 }
 
