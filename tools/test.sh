@@ -37,7 +37,7 @@ build_and_test() { which=$1; shift; if setup "$@"; then suite "$1" "" "$which"; 
 step_gcc() { note "gcc"; build_and_test "" build; }
 step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy --no-suite outside" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
-by_level="model/golden model/trace kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"
+by_level="model/golden model/trace kern/few kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"
 step_levels() {
     note "CPU levels hidden: avx512"
     if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/persist"; else bad "build"; return; fi

@@ -1,15 +1,23 @@
-/* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of rows) that threads take
- * in turn; how a job is cut never shows in its results, because an output of a row is one sum in a fixed order.
+/* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of rows); how a job is cut never
+ * shows in its results, because an output of a row is one sum in a fixed order.
  *
- * Cutting: with few rows a tile is 16 outputs, enough bytes of weights to stream; with many it is 64 outputs times 48
- * rows, so that the rows (48 x 5120 floats: 1 MB) stay in L2 while weights are decoded once per 48 rows. */
+ * Cutting: with few rows a tile is 16 outputs (FP8: the 32 of a row of scales), enough bytes of weights to stream; with many it is 64
+ * outputs times 48 rows, so that the rows (48 x 5120 floats: 1 MB) stay in L2 while weights are decoded once per 48 rows.
+ *
+ * Sharing: each thread has a share of neighbouring tiles and walks it from the front, so that what it prefetches is what it reads
+ * next; a thread that is done takes tiles from the ends of the other shares. */
 #include "kern/linear.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kern/lanes.h"
 
-enum { STREAM_ROWS = 48, FEW_OUTPUTS = 16, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384, TILE_WORK = 1 << 16 };
+enum { STREAM_ROWS = 48, FEW_OUTPUTS = 16, FEW_OUTPUTS_FP8 = 32, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384,
+       TILE_WORK = 1 << 16 };
+
+/* The tiles of a share that nobody took yet: bits 63..32 the first, bits 31..0 the one behind the last. A cache line of its own. */
+typedef struct share { _Alignas(64) _Atomic uint64_t tiles; } share;
 
 /* A job with its inputs arranged and its place in the lists of rows and tiles. */
 typedef struct plan {
@@ -25,6 +33,8 @@ typedef struct step {
     const plan *plans;
     size_t n_plans;
     float *arranged;
+    share *shares;             /* one per thread */
+    size_t n_shares, grain;    /* tiles taken at once */
 } step;
 
 int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool, mote__meter *meter)
@@ -89,6 +99,32 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
+/* Tiles from the front of a share, a quarter of what is left, or some from its end; `grain` of them, if more are left. 0 if it is empty */
+static int take(share *from, size_t grain, int front, size_t *begin, size_t *end)
+{
+    uint64_t tiles = atomic_load_explicit(&from->tiles, memory_order_relaxed), rest;
+    do {
+        size_t first = (size_t)(tiles >> 32), behind = (size_t)(tiles & 0xffffffffu);
+        if (first >= behind)
+            return 0;
+        size_t left = behind - first, n = front && left / 4 > grain ? left / 4 : left < grain ? left : grain;
+        *begin = front ? first : behind - n;
+        *end = *begin + n;
+        rest = front ? (uint64_t)*end << 32 | behind : (uint64_t)first << 32 | *begin;
+    } while (!atomic_compare_exchange_weak_explicit(&from->tiles, &tiles, rest, memory_order_relaxed, memory_order_relaxed));
+    return 1;
+}
+
+static void run_shares(void *arg, size_t begin, size_t end, int thread)
+{
+    const step *s = arg;
+    size_t from, to;
+    for (size_t own = begin; own < end; own++)
+        for (size_t i = 0; i < s->n_shares; i++)
+            while (take(&s->shares[(own + i) % s->n_shares], s->grain, i == 0, &from, &to))
+                run_tiles(arg, from, to, thread);
+}
+
 /* gate and up of an expert, or the projections of one hidden state, read the same rows in the same arrangement */
 static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 {
@@ -99,7 +135,8 @@ static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs)
 {
     enum { LOOK_BACK = 8 };
-    size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64, floats = 0, rows = 0, tiles = 0;
+    const size_t n_shares = (size_t)mote__pool_threads(ctx->pool);
+    size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64 + n_shares * sizeof(share), floats = 0, rows = 0, tiles = 0;
     if (n_jobs > (size_t)-1 / 2 / sizeof(plan) || mote__buf_reserve(&ctx->arranged, plan_bytes))
         return MOTE_ENOMEM;
     ctx->arranged.size = plan_bytes;                         /* plans survive when the buffer grows for the rows */
@@ -116,7 +153,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
         size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
         ldxp += ldxp / 16 % 2 ? 0 : 16;
         *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
-        p->outputs = job->n_rows < STREAM_ROWS ? FEW_OUTPUTS : MANY_OUTPUTS;
+        p->outputs = job->n_rows >= STREAM_ROWS ? MANY_OUTPUTS : job->w->kind == MOTE_W_FP8 ? FEW_OUTPUTS_FP8 : FEW_OUTPUTS;
         p->n_o_tiles = (job->w->n_out + p->outputs - 1) / p->outputs;
         tiles += p->n_o_tiles * ((job->n_rows + ROW_CHUNK - 1) / ROW_CHUNK);
         work += (double)job->w->n_out * (double)job->w->n_in * (double)job->n_rows;
@@ -128,12 +165,15 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
     }
     if (tiles == 0)
         return 0;
-    if (mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
+    if (tiles > UINT32_MAX || mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
         return MOTE_ENOMEM;
     ctx->arranged.size = 0;                                  /* scratch: nothing to carry over when it grows again */
-    plans = ctx->arranged.data;
-    step s = { ctx, plans, n_jobs, (float *)(void *)((char *)ctx->arranged.data + plan_bytes) };
+    char *memory = ctx->arranged.data;
+    step s = { ctx, (plan *)(void *)memory, n_jobs, (float *)(void *)(memory + plan_bytes),
+               (share *)(void *)(memory + plan_bytes - n_shares * sizeof(share)), n_shares, (size_t)(TILE_WORK / (work / (double)tiles + 1)) + 1 };
+    for (size_t i = 0; i < n_shares; i++)
+        atomic_init(&s.shares[i].tiles, (uint64_t)(tiles * i / n_shares) << 32 | tiles * (i + 1) / n_shares);
     mote__pool_for(ctx->pool, rows, ARRANGE_FLOATS / (floats / rows + 1) + 1, arrange_rows, &s);
-    mote__pool_for(ctx->pool, tiles, (size_t)(TILE_WORK / (work / (double)tiles + 1)) + 1, run_tiles, &s);
+    mote__pool_for(ctx->pool, tiles > s.grain ? n_shares : 1, 1, run_shares, &s);
     return 0;
 }

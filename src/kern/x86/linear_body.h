@@ -1,7 +1,7 @@
 /* Linears on vectors, included once per instruction set. MXFP4: mx_body.h.
  *
  * Few rows (1-8, AVX2: 1-4): weights are streamed once and decoded in registers, several outputs at a time where that shares loads
- * of the inputs. More rows: 16 outputs at a time, K in blocks of 256 floats. A block is decoded once as fp32 in lane
+ * of the inputs, which stay in L1. More rows: 16 outputs at a time, K in blocks of 256 floats. A block is decoded once as fp32 in lane
  * layout (16 KiB, so it stays in L1) and serves up to MANY_ROWS rows, whose partial sums wait in the scratch; register tiles
  * of TILE_O outputs times TILE_R rows walk it. (Decoding whole rows of weights first was slower: the decoded rows left
  * L1, and writing them cost as much as 8 rows of arithmetic.) Either way lane p of a sum sees the columns that kern.h
@@ -68,7 +68,7 @@ static int odd_scales(const mote__mat *m, size_t o0, size_t o1)
 
 /* one step of `n` words (16, or fewer in the last); acc: [output][row][half] */
 INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf acc[4][FEW_ROWS][HALVES], const uint8_t *w,
-                     size_t row_bytes, const float *x, size_t ldxp, size_t n)
+                     size_t row_bytes, const float *x, size_t ldx, size_t n)
 {
     const int g = kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
     UNROLL for (int h = 0; h < HALVES; h++) {
@@ -77,61 +77,73 @@ INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r, vf ac
             decode_words(kind, c[o], step_words(w + (size_t)o * row_bytes, h, n));
         UNROLL for (int i = 0; i < g; i++)
             UNROLL for (int r = 0; r < n_r; r++) {
-                vf xv = vf_keep(vf_load(x + (size_t)r * ldxp + i * 16 + h * VN));
+                vf xv = vf_keep(vf_load(x + (size_t)r * ldx + i * 16 + h * VN));
                 UNROLL for (int o = 0; o < n_o; o++)
                     acc[o][r][h] = vf_fma(c[o][i], xv, acc[o][r][h]);
             }
     }
 }
 
-/* A part of K: columns [k, k + n), the first one or the last one; sums of [output][row] wait in between. */
-typedef struct few_part { size_t k, n; int first, last; float *sums; } few_part;
+/* A part of K: columns [k, k + n), the first one or the last one; sums of [output][row] wait in between. ahead: see linear_few */
+typedef struct few_part { size_t k, n, ahead; int first, last; float *sums; } few_part;
 
-/* outputs o .. o+n_o-1 of n_r rows; x: the part's columns (FP8: multiplied by the scales) */
-INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, few_part part, const float *x,
+/* outputs o .. o+n_o-1 of n_r rows; x: the part's columns of rows ldx floats apart; FP8: as scale_inputs leaves them */
+INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o, const few_part *part, const float *x,
                 size_t ldx, float *y, size_t ldy)
 {
-    const size_t g = mote__columns_per_word(kind), row_bytes = m->n_in / g * 4;
-    const uint8_t *w = m->data + o * row_bytes + part.k / g * 4;
+    const size_t g = mote__columns_per_word(kind), row_bytes = m->n_in / g * 4, x_step = kind == MOTE_W_FP8 ? (size_t)n_r * 64 : 16 * g;
+    const uint8_t *w = m->data + o * row_bytes + part->k / g * 4;
+    const size_t ahead = within(part->ahead, w, m->data + m->n_out * row_bytes);
     vf acc[4][FEW_ROWS][HALVES];
+    if (kind == MOTE_W_FP8)
+        ldx = 64;
     UNROLL for (int i = 0; i < n_o; i++)
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
-                acc[i][r][h] = part.first ? vf_zero() : vf_load(part.sums + (i * n_r + r) * 16 + h * VN);
-    const uint8_t *block = w;
-    size_t left = part.n / g, asked = 0;
-    for (; left >= 16; left -= 16, w += 64, x += 16 * g) {
-        UNROLL for (int i = 0; i < n_o; i++)
-            prefetch(block, asked + (size_t)i * 64);
-        asked += 64 * (size_t)n_o;
+                acc[i][r][h] = part->first ? vf_zero() : vf_load(part->sums + (i * n_r + r) * 16 + h * VN);
+    size_t left = part->n / g;
+    for (; left >= 16; left -= 16, w += 64, x += x_step) {
+        UNROLL for (int i = 0; i < n_o; i++) {
+            prefetch(w, (size_t)i * row_bytes + ahead);
+            if (n_r == 1)                                    /* memory is all that counts */
+                prefetch_near(w, (size_t)i * row_bytes);
+        }
         few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, 16);
     }
     if (left)
         few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, left);
-    UNROLL for (int i = 0; i < n_o; i++)
-        UNROLL for (int r = 0; r < n_r; r++) {
-            float last[16], *p = part.last ? last : part.sums + (i * n_r + r) * 16;
-            UNROLL for (int h = 0; h < HALVES; h++)
-                vf_store(p + h * VN, acc[i][r][h]);
-            if (part.last)
-                y[(size_t)r * ldy + o + (size_t)i] = lane_sum(p);
-        }
+    if (!part->last) {
+        UNROLL for (int i = 0; i < n_o; i++)
+            UNROLL for (int r = 0; r < n_r; r++)
+                UNROLL for (int h = 0; h < HALVES; h++)
+                    vf_store(part->sums + (i * n_r + r) * 16 + h * VN, acc[i][r][h]);
+        return;
+    }
+    vf all[16][HALVES];
+    float to[16];
+    UNROLL for (int i = 0; i < 16; i++)
+        UNROLL for (int h = 0; h < HALVES; h++)
+            all[i][h] = i < n_o * n_r ? acc[i / n_r][i % n_r][h] : vf_zero();
+    lane_sums(to, all, n_o * n_r);
+    UNROLL for (int i = 0; i < n_o * n_r; i++)
+        y[(size_t)(i % n_r) * ldy + o + (size_t)(i / n_r)] = to[lane_sums_at(i)];
 }
 
 #define FEW(kind, n_o, n_r)                                                                                    \
-    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy) \
+    static void few_##kind##_##n_o##_##n_r(const mote__mat *m, size_t o, const few_part *part, const float *x, size_t ldx, float *y, \
+                                           size_t ldy)                                                         \
     {                                                                                                          \
         few(kind, n_o, n_r, m, o, part, x, ldx, y, ldy);                                                       \
     }
-typedef void few_fn(const mote__mat *m, size_t o, few_part part, const float *x, size_t ldx, float *y, size_t ldy);
+typedef void few_fn(const mote__mat *m, size_t o, const few_part *part, const float *x, size_t ldx, float *y, size_t ldy);
 typedef struct few_row { few_fn *one, *several; size_t n_several; } few_row;     /* one output, several outputs */
 #define FEW_BOTH(kind, n_o, n_r) { few_##kind##_1_##n_r, few_##kind##_##n_o##_##n_r, n_o }
 #if defined(__AVX512F__)
 #define FEW_KIND(kind)                                                                                                         \
     FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 1, 5) FEW(kind, 1, 6) FEW(kind, 1, 7) FEW(kind, 1, 8) \
-    FEW(kind, 4, 1) FEW(kind, 4, 2) FEW(kind, 2, 3) FEW(kind, 2, 4) FEW(kind, 2, 5) FEW(kind, 2, 6) FEW(kind, 2, 7) FEW(kind, 2, 8)
+    FEW(kind, 4, 1) FEW(kind, 4, 2) FEW(kind, 4, 3) FEW(kind, 2, 4) FEW(kind, 2, 5) FEW(kind, 2, 6) FEW(kind, 2, 7) FEW(kind, 2, 8)
 #define FEW_ROWS_OF(kind)                                                                                                      \
-    { FEW_BOTH(kind, 4, 1), FEW_BOTH(kind, 4, 2), FEW_BOTH(kind, 2, 3), FEW_BOTH(kind, 2, 4),                                  \
+    { FEW_BOTH(kind, 4, 1), FEW_BOTH(kind, 4, 2), FEW_BOTH(kind, 4, 3), FEW_BOTH(kind, 2, 4),                                  \
       FEW_BOTH(kind, 2, 5), FEW_BOTH(kind, 2, 6), FEW_BOTH(kind, 2, 7), FEW_BOTH(kind, 2, 8) }
 #else
 #define FEW_KIND(kind) FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 2, 1)
@@ -144,43 +156,58 @@ static const few_row few_rows[MOTE_W_KINDS][FEW_ROWS] = {
     [MOTE_W_F32] = FEW_ROWS_OF(MOTE_W_F32), [MOTE_W_BF16] = FEW_ROWS_OF(MOTE_W_BF16), [MOTE_W_FP8] = FEW_ROWS_OF(MOTE_W_FP8),
 };
 
-/* dst: columns [k, k + n) of one row times the scales of output o */
-static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, size_t n, const float *xp)
+/* dst: columns [k, k + n) of n_rows rows times the scales of output o, [step of 64 columns][row][64] */
+static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, size_t n, const float *xp, size_t n_rows, size_t ldxp)
 {
     const uint8_t *scale = m->scale + (m->scale_row0 + o) / 32 * m->scale_stride + k / 32;
-    for (size_t end = k + n; k < end; k += 64, dst += 64, scale += 2)
-        UNROLL for (int h = 0; h < HALVES; h++) {
-            vf s = fp8_scale(scale, m->n_in - k > 32, h);
-            UNROLL for (size_t i = 0; i < 64; i += 16)
-                vf_store(dst + i + h * VN, vf_mul(vf_load(xp + k + i + h * VN), s));
-        }
+    for (size_t end = k + n; k < end; k += 64, scale += 2) {
+        vf s[HALVES];
+        UNROLL for (int h = 0; h < HALVES; h++)
+            s[h] = fp8_scale(scale, m->n_in - k > 32, h);
+        for (size_t r = 0; r < n_rows; r++, dst += 64)
+            UNROLL for (size_t i = 0; i < 64; i += VN)
+                vf_store(dst + i, vf_mul(vf_load(xp + r * ldxp + k + i), s[i / VN % HALVES]));
+    }
 }
 
 /* n_rows <= FEW_ROWS. 32 outputs at a time, FP8: up to the end of a row of scales. More than FEW_WHOLE rows are cut into parts of K
- * that stay in L1 while the outputs pass by. */
-enum { FEW_OUTPUTS = 32, FEW_WHOLE = 3, FEW_COLUMNS = 512, FEW_SUMS = FEW_OUTPUTS * FEW_ROWS * 16 };
+ * that stay in L1 while the outputs pass by: L2 gives 32 bytes a cycle and eight rows want them all. Parts are equal where that
+ * can be, because each asks for the next. */
+enum { FEW_OUTPUTS = 32, FEW_WHOLE = 3, FEW_COLUMNS = 640, FEW_SUMS = FEW_OUTPUTS * FEW_ROWS * 16 };
+static size_t part_columns(size_t n_in)
+{
+    if (n_in <= FEW_COLUMNS)
+        return n_in;
+    for (size_t n = FEW_COLUMNS; n > FEW_COLUMNS / 2; n -= 64)
+        if (n_in % n == 0)
+            return n;
+    return FEW_COLUMNS;
+}
+
 static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
                        size_t ldy, float *scratch)
 {
     const few_row *f = &few_rows[m->kind][n_rows - 1];
-    const size_t columns = n_rows > FEW_WHOLE && m->n_in > FEW_COLUMNS ? FEW_COLUMNS : m->n_in;
+    const size_t g = mote__columns_per_word(m->kind), columns = n_rows > FEW_WHOLE ? part_columns(m->n_in) : m->n_in;
+    const size_t row_bytes = m->n_in / g * 4, block_bytes = f->n_several * row_bytes;
     for (size_t from = o0, end; from < o1; from = end) {
         size_t most = m->kind == MOTE_W_FP8 ? FEW_OUTPUTS - (m->scale_row0 + from) % 32 : FEW_OUTPUTS;
         end = o1 - from < most ? o1 : from + most;
         size_t k = 0;
         do {                                                 /* once, too, where there are no columns: their sum is 0 */
-            few_part part = { k, m->n_in - k < columns ? m->n_in - k : columns, k == 0, m->n_in - k <= columns, scratch };
+            few_part part = { k, m->n_in - k < columns ? m->n_in - k : columns, 0, k == 0, m->n_in - k <= columns, scratch };
+            if (columns < m->n_in)                           /* the next part of these outputs, or the first one of the next */
+                part.ahead = part.last ? FEW_OUTPUTS * row_bytes - k / g * 4 : columns / g * 4;
+            else if (block_bytes)                            /* the same place of a later block */
+                part.ahead = (AHEAD + block_bytes - 1) / block_bytes * block_bytes;
             const float *x = xp + k;
-            size_t ldx = ldxp;
             if (m->kind == MOTE_W_FP8) {
-                ldx = (columns + 63) / 64 * 64 + 16;
-                for (size_t r = 0; r < n_rows; r++)
-                    scale_inputs(scratch + FEW_SUMS + r * ldx, m, from, k, part.n, xp + r * ldxp);
+                scale_inputs(scratch + FEW_SUMS, m, from, k, part.n, xp, n_rows, ldxp);
                 x = scratch + FEW_SUMS;
             }
             for (size_t o = from, n; o < end; o += n, part.sums += n * n_rows * 16) {
                 n = end - o < f->n_several ? 1 : f->n_several;
-                (n > 1 ? f->several : f->one)(m, o, part, x, ldx, y, ldy);
+                (n > 1 ? f->several : f->one)(m, o, &part, x, ldxp, y, ldy);
             }
         } while ((k += columns) < m->n_in);
     }

@@ -104,16 +104,16 @@ INLINE void mx_few(const int n_o, const int n_r, const mote__mat *m, size_t o, c
             UNROLL for (int h = 0; h < HALVES; h++)
                 sum[a][r][h] = vf_zero();
     const uint8_t *block = w;
-    size_t left = row_bytes, asked = 0;
+    size_t left = row_bytes, ask = within(AHEAD, w, m->data + m->n_out * row_bytes), all = ask + (size_t)n_o * row_bytes;
     for (; left >= 256; left -= 256, w += 256, scale += 16, xp += MOTE_FX_BYTES) {
         UNROLL for (int i = 0; i < 4 * n_o; i++)
-            prefetch(block, asked + (size_t)i * 64);
-        asked += 256 * (size_t)n_o;
+            prefetch(block, ask + (size_t)i * 64);
+        ask += 256 * (size_t)n_o;
         mx_few_chunk(n_o, n_r, sum, w, row_bytes, 256, scale, m->scale_stride, xp, ldxp_bytes);
     }
     if (left) {
-        for (; asked < (size_t)n_o * row_bytes; asked += 64)
-            prefetch(block, asked);
+        for (; ask < all; ask += 64)
+            prefetch(block, ask);
         mx_few_chunk(n_o, n_r, sum, w, row_bytes, left, scale, m->scale_stride, xp, ldxp_bytes);
     }
     UNROLL for (int a = 0; a < n_o; a++)

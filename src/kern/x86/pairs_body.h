@@ -128,11 +128,11 @@ INLINE void pair_few(const int n_o, const int n_r, const mote__mat *m, size_t o,
         UNROLL for (int r = 0; r < n_r; r++)
             UNROLL for (int h = 0; h < HALVES; h++)
                 sum[a][r][h] = vf_zero();
-    size_t left = row_bytes, asked = 0;
+    size_t left = row_bytes, ask = within(AHEAD, w, m->data + m->n_out * row_bytes);
     for (; left >= 64; left -= 64, w += 64, scale += 4, x += 64) {
         UNROLL for (int a = 0; a < n_o; a++)
-            prefetch(first, asked + (size_t)a * 64);
-        asked += 64 * (size_t)n_o;
+            prefetch(first, ask + (size_t)a * 64);
+        ask += 64 * (size_t)n_o;
         pair_few_step(n_o, n_r, sum, w, row_bytes, 64, scale, m->scale_stride, x, ldx);
     }
     if (left)
@@ -218,10 +218,14 @@ INLINE void pair_tile(const int n_r, const float *w, size_t n_steps, const float
                 vf_store(p[r][a] + h * VN, sum[a][r]);
     }
     for (size_t r = 0; r < (size_t)n_r; r++) {
-        float out[PAIR_O];
-        lane_sum4(n_o == PAIR_O ? y + r * ldy : out, p[r][0]);
-        for (size_t a = 0; n_o < PAIR_O && a < n_o; a++)
-            y[r * ldy + a] = out[a];
+        vf all[16][HALVES];
+        float to[16];
+        UNROLL for (int a = 0; a < PAIR_O; a++)
+            UNROLL for (int h = 0; h < HALVES; h++)
+                all[a][h] = vf_load(p[r][a] + h * VN);
+        lane_sums(to, all, PAIR_O);
+        for (size_t a = 0; a < n_o; a++)
+            y[r * ldy + a] = to[lane_sums_at((int)a)];
     }
 }
 

@@ -113,17 +113,15 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-INLINE void lane_sum4(float out[4], const float *p)
+INLINE int lane_sums_at(int i) { return i; }
+INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 {
-    __m256 v[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = _mm256_add_ps(_mm256_loadu_ps(p + 16 * i), _mm256_loadu_ps(p + 16 * i + 8));
-    __m256 a = _mm256_add_ps(_mm256_permute2f128_ps(v[0], v[1], 0x20), _mm256_permute2f128_ps(v[0], v[1], 0x31));
-    __m256 b = _mm256_add_ps(_mm256_permute2f128_ps(v[2], v[3], 0x20), _mm256_permute2f128_ps(v[2], v[3], 0x31));
-    __m256 c = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));       /* sums 0, 2 | 1, 3 */
-    c = _mm256_add_ps(c, _mm256_shuffle_ps(c, c, 0xb1));
-    __m128 low = _mm256_castps256_ps128(c), high = _mm256_extractf128_ps(c, 1);
-    _mm_storeu_ps(out, _mm_shuffle_ps(_mm_unpacklo_ps(low, high), _mm_unpackhi_ps(low, high), 0x44));
+    for (int i = 0; i < n; i++) {
+        float p[16];
+        vf_store(p, v[i][0]);
+        vf_store(p + 8, v[i][1]);
+        to[i] = lane_sum(p);
+    }
 }
 
 /* a permute of 8 lanes looks at three bits: the magnitude; the fourth is the sign */

@@ -105,19 +105,22 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-/* four of them, 16 partial sums each */
-INLINE void lane_sum4(float out[4], const float *p)
+/* lane_sum of n vectors, n <= 16; sum i is left at to[lane_sums_at(i)]. Each step folds two vectors into one. */
+INLINE int lane_sums_at(int i) { return i % 4 * 4 + i / 4; }
+INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 {
-    __m512 v[2];
-    for (int i = 0; i < 2; i++) {
-        __m512 a = _mm512_loadu_ps(p + 32 * i), b = _mm512_loadu_ps(p + 32 * i + 16);
-        v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    vf s[16];
+    for (int i = 0; i < 16; i++)
+        s[i] = v[i < n ? i : 0][0];
+    for (int i = 0; 2 * i < n; i++)
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x44), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xee));
+    for (int i = 0; 4 * i < n; i++)
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
+    for (int i = 0; 8 * i < n; i++) {
+        __m512d a = _mm512_castps_pd(s[2 * i]), b = _mm512_castps_pd(s[2 * i + 1]);
+        s[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
     }
-    __m512 s = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x88), _mm512_shuffle_f32x4(v[0], v[1], 0xdd));
-    s = _mm512_add_ps(s, _mm512_shuffle_ps(s, s, 0x4e));
-    s = _mm512_add_ps(s, _mm512_shuffle_ps(s, s, 0xb1));
-    s = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), s);
-    _mm_storeu_ps(out, _mm512_castps512_ps128(s));
+    vf_store(to, vf_add(_mm512_shuffle_ps(s[0], s[1], 0x88), _mm512_shuffle_ps(s[0], s[1], 0xdd)));
 }
 
 /* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */
@@ -184,8 +187,9 @@ INLINE void e4m3_columns(vf out[4], vi v)
         0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
         E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW,
     };
+    v = vi_keep(v);                                          /* one load */
     vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)), l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
-    h = _mm512_ternarylogic_epi32(h, v, vi_set8(0x80), 0xf8);          /* h | (v & 0x80) */
+    h = vi_or(h, vi_keep(vi_and(v, vi_set8(-128))));         /* two operations any unit does; a ternary one gets in the way of FMAs */
     vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h), odd = vi_set((int32_t)0xffff0000);
     out[0] = vf_bits(vi_sll(a, 16));
     out[1] = vf_bits(vi_and(a, odd));

@@ -10,10 +10,14 @@
 #endif
 
 /* Rows of weights that are read side by side are no stream that hardware recognises, but together they are one: while a block of
- * rows is read, this asks for what lies AHEAD of the same share of the block, line by line in ascending order. Into L2: L1 would
- * lose it again. */
-enum { AHEAD = 16384 };
-INLINE void prefetch(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at + AHEAD), _MM_HINT_T1); }
+ * rows is read, lines AHEAD of it are asked for, as many as are read. Into L2: L1 would lose them again. Not behind the end of a
+ * matrix, where somebody else reads: there the block's own lines are asked for, which costs nothing. */
+enum { AHEAD = 32768 };
+INLINE size_t within(size_t ahead, const uint8_t *block, const uint8_t *end) { return ahead < (size_t)(end - block) ? ahead : 0; }
+INLINE void prefetch(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at), _MM_HINT_T1); }
+/* and from there into L1, a little before it is read */
+enum { NEAR = 512 };
+INLINE void prefetch_near(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0); }
 
 INLINE uint32_t load_u32(const void *p)
 {
