@@ -164,19 +164,24 @@ static void round_trip(void **state)
     }
 }
 
-/* Reference counts: full blocks are shared, the unfinished one is not, and slabs go back when nothing uses them. */
-static void sharing(void **state)
+static void published_pool(mote__kv_pool *pool, mote__meter *meter)
 {
-    (void)state;
     mote__config c = published_config();
     mote__kv_spec spec;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, NULL), 0);
     mote__kv_layout layout;
     mote__kv_layout_init(&layout, &c, &spec);
+    mote__kv_pool_init(pool, &layout, meter);
+}
+
+/* Reference counts: full blocks are shared, the unfinished one is not, and slabs go back when nothing uses them. */
+static void sharing(void **state)
+{
+    (void)state;
     mote__meter meter = { 0 };
     mote__kv_pool pool;
     mote__kv_cache a, b;
-    mote__kv_pool_init(&pool, &layout, &meter);
+    published_pool(&pool, &meter);
     mote__kv_cache_init(&a, &pool);
     assert_int_equal(mote__kv_reserve(&a, 0, 700), 0);
     assert_int_equal(pool.n_blocks_used, 3);
@@ -210,16 +215,11 @@ static void slabs(void **state)
 {
     (void)state;
     enum { BLOCKS = 200, LARGE = 2 << 20 };
-    mote__config c = published_config();
-    mote__kv_spec spec;
-    assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, NULL), 0);
-    mote__kv_layout layout;
-    mote__kv_layout_init(&layout, &c, &spec);
     mote__meter meter = { 0 };
     mote__kv_pool pool;
-    mote__kv_pool_init(&pool, &layout, &meter);
+    published_pool(&pool, &meter);
     mote__kv_block *block[BLOCKS];
-    size_t before = resident(), bytes = layout.block_bytes;
+    size_t before = resident(), bytes = pool.layout.block_bytes;
     for (size_t n = 0; n < BLOCKS; n++) {
         block[n] = mote__kv_block_new(&pool);
         assert_non_null(block[n]);
