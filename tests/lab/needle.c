@@ -89,7 +89,7 @@ static void facts_stand_where_they_should(void **state)
     mote_err err;
     assert_int_equal(lab_haystack_make(&h, model, &text, 100, depths, 5, 7, 0, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "too short"));
-    assert_int_equal(lab_haystack_make(&h, model, &text, 60000, depths, 5, 7, 0, &err), MOTE_EINVAL);
+    assert_int_equal(lab_haystack_make(&h, model, &text, 200000, depths, 5, 7, 0, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "heldout.txt"));
     lab_haystack_free(&h);
 }
