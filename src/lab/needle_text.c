@@ -107,14 +107,15 @@ int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *
     uint64_t rng = seed;
     rng = lab_random(&rng) ^ (uint64_t)sample * 0xD1342543DE82EF95u;
     int rc = make_needles(h, model, depths, &rng, err);
-    size_t needles = 0, question = 0, answer = 0;
+    /* room for every question with its answer, and with the others of its kind but for their last token, which is not read */
+    size_t needles = 0, tail = 0;
     for (size_t i = 0; !rc && i < n_depths; i++) {
-        const lab_needle *n = &h->needle[i];
-        needles += n->n_ids;
-        question = n->n_question > question ? n->n_question : question;
-        answer = n->n_answer > answer ? n->n_answer : answer;
+        needles += h->needle[i].n_ids;
+        for (size_t k = i % LAB_NEEDLE_KINDS; k < n_depths; k += LAB_NEEDLE_KINDS) {
+            size_t room = h->needle[i].n_question + h->needle[k].n_answer - (i != k);
+            tail = room > tail ? room : tail;
+        }
     }
-    size_t tail = question + answer;                   /* any question with any answer */
     /* half of the context at least is text */
     if (!rc && (ctx < 2 * (needles + tail + 1) || text->n_ids == 0))
         rc = mote__fail(err, MOTE_EINVAL, "a context of %zu tokens is too short for %zu needles: they and a question take %zu, and half of it must be text",
