@@ -61,7 +61,7 @@ if needle and needle_long:
 
 print(f"""# The lab: what each byte of KV costs in quality, on {os.path.basename(os.path.normpath(model))}
 
-Made by `tools/lab_results.sh`; every figure and sentence below is computed from one run of it. Text: `{formats['text']}`; `--math {formats['math']}`.
+Made by `tools/lab_results.sh`; every figure and sentence below is computed from what it measured. Text: `{formats['text']}`; `--math {formats['math']}`.
 Losses are means per predicted token in nat; KL is taken against a cache in which nothing is rounded (`main=f32,index=f32,window=f32`), on the same
 tokens. +- is one standard error; an effect is claimed beyond three.
 """)
