@@ -63,7 +63,8 @@ def inline(e):
 
 
 def tidy(s):
-    s = s.replace("\u2060", "").replace("\ufeff", "").replace("\u200a", " ").replace("\u00ad", "")
+    s = s.replace("\u2060", "").replace("\ufeff", "").replace("\u00ad", "")
+    s = s.replace("\u200a", " ").replace("\u00a0", " ")                      # hair spaces, and the no-break space of "Mr. Brooke"
     lines = [re.sub(r"[ \t\r\n]+", " ", p).strip() for p in s.split("\x00")]
     return "\n".join(l for l in lines if l)
 

@@ -1,38 +1,16 @@
 """Synthetic long-range recall: facts hidden in book text and asked for later.
 
-A needle is (statement, question, answer): a number, a name, a town or a word that appears once in the window and is asked for
-further on, in one of several phrasings. The bank is made once with the data, from a fixed seed; evaluation draws from a bank of
+A needle is (statement, question, answer): a number, a name, a town, a place or a word that appears once in the window and is asked
+for further on, in one of several phrasings. The bank is made once with the data, from a fixed seed; evaluation draws from a bank of
 another seed, so that no asked name and number was ever trained on together.
 """
+import re
+
 import numpy as np
 
-FIRST = """Adam Agnes Albert Alice Ambrose Amelia Anthony Arthur Augusta Barbara Basil Beatrice Benjamin Bertha Caroline Catherine
-Cecil Charlotte Christopher Clara Clement Constance Cyril Daniel Dorothea Edgar Edith Edmund Eleanor Ernest Esther Eustace Evelyn
-Felix Flora Francis Frederick Geoffrey Gertrude Gilbert Grace Gregory Harriet Helen Henrietta Horace Hubert Isabel Jasper Jerome
-Josephine Julian Lavinia Lawrence Leonard Lionel Louisa Lucius Lydia Marian Martha Matthew Maurice Mildred Miriam Mortimer Nathaniel
-Nora Oliver Oswald Patience Percival Philip Phoebe Quentin Rachel Ralph Reginald Rosamond Rupert Samuel Silas Simon Sophia Stephen
-Susan Theodore Theresa Tobias Ursula Valentine Victor Vincent Walter Winifred""".split()
-LAST = """Abbott Aldridge Ashworth Atherton Barlow Beaumont Blackwood Bramley Brooke Burnham Carew Chadwick Chilton Clayton Cobham
-Cranston Dacre Dalton Darnley Denham Drummond Dunstan Eastwood Ellison Fairfax Fanshawe Farrant Fenwick Garrick Gilpin Goodwin
-Gresham Hadley Halliday Harcourt Hartwell Haviland Heron Holloway Huntley Ingram Jessop Kendrick Kingsley Lambert Langley Latimer
-Lockhart Lorimer Maitland Marchmont Markham Marlowe Merton Milbank Monckton Mowbray Musgrave Norwood Ormond Paget Pembroke Penrose
-Percy Plowden Prescott Radcliffe Ramsden Redfern Ridley Rowland Sanders Selwyn Seymour Sinclair Somerset Stanhope Stirling Sutton
-Talbot Tarrant Thornton Tilney Trevor Underhill Vernon Wainwright Walpole Warburton Wentworth Whitaker Winslow Woodward Wyndham
-Yardley""".split()
-TOWN = """Abingdon Alnwick Barnstaple Berwick Bodmin Bridport Burford Buxton Chepstow Cromer Dorking Dunwich Evesham Falmouth
-Fowey Grantham Guildford Hereford Hexham Ipswich Kendal Keswick Lancaster Ledbury Lewes Ludlow Lynton Malvern Matlock Minehead
-Morpeth Newark Oakham Oundle Penzance Pickering Reigate Richmond Ripon Romsey Salisbury Skipton Southwold Stamford Tavistock
-Tenby Tewkesbury Thirsk Totnes Truro Wareham Warwick Wells Whitby Winchester Woodstock Worcester""".split()
-THING = """casket chest closet cabinet cellar library granary stable tower chapel garden mill barn vault drawer desk trunk gallery
-parlour lodge boathouse orchard warehouse dairy attic dovecote""".split()
-WORD = """anchor antler apple arrow badger basket beacon beetle bramble bridge bugle button candle canvas carpet cedar chimney clover
-compass copper coral cradle cricket crystal dagger dolphin ember falcon feather ferry fiddle flannel forest fountain gander garland
-ginger goblet hammer harbour harvest hawthorn hazel helmet heron honey island ivory jasmine juniper kettle lantern laurel lemon
-linen lobster magnet mallow marble meadow mirror mustard nettle nutmeg orange otter oyster parrot pebble pepper pillow plover
-poplar raven ribbon saddle saffron sandal satin scarlet shepherd silver sparrow spindle squirrel sugar swallow tallow thimble
-thistle thunder timber trumpet tulip turnip velvet violet walnut willow""".split()
+from needle_words import Maker
 
-# (statement, questions, answer); {w} who, {n} number, {p} thing, {t} town, {x} word
+# (statement, questions, answer); {w} {v} who, {n} number, {p} thing, {t} town, {x} word. The answer's first part is what is asked for.
 FORMS = [
     ("The secret number of {w} is {n}.", ["What is the secret number of {w}? The secret number of {w} is", "The secret number of {w} is",
                                          "Question: What is the secret number of {w}? Answer:"], " {n}."),
@@ -40,51 +18,86 @@ FORMS = [
     ("{w} left {n} pounds in the {p}.", ["How many pounds did {w} leave in the {p}? {w} left", "We remember that {w} left"], " {n} pounds."),
     ("The number of the house of {w} is {n}.", ["What is the number of the house of {w}? The number of the house of {w} is",
                                                "Question: What is the number of the house of {w}? Answer:"], " {n}."),
+    ("The ticket of {w} bears the number {n}.", ["Which number does the ticket of {w} bear? The ticket of {w} bears the number",
+                                                "The ticket of {w} bears the number"], " {n}."),
+    ("There are {n} steps in the {p} of {w}.", ["How many steps are there in the {p} of {w}? There are",
+                                               "In the {p} of {w}, as we heard, there are"], " {n} steps."),
+    ("The code of the {p} is {n}.", ["What is the code of the {p}? The code of the {p} is", "The code of the {p} is",
+                                    "Question: What is the code of the {p}? Answer:"], " {n}."),
+    ("Remember this number for {w}: {n}.", ["Which number was to be remembered for {w}? Remember this number for {w}:",
+                                           "Remember this number for {w}:"], " {n}."),
+    ("The value of {x} is {n}.", ["What is the value of {x}? The value of {x} is", "The value of {x} is"], " {n}."),
     ("The password of the {p} is {x}.", ["What is the password of the {p}? The password of the {p} is", "The password of the {p} is",
                                         "Question: What is the password of the {p}? Answer:"], " {x}."),
     ("The secret word of {w} is {x}.", ["What is the secret word of {w}? The secret word of {w} is", "The secret word of {w} is"], " {x}."),
+    ("The dog of {w} answers to the word {x}.", ["To which word does the dog of {w} answer? The dog of {w} answers to the word",
+                                                "The dog of {w} answers to the word"], " {x}."),
+    ("On the door of {w} is written: {x}.", ["What is written on the door of {w}? On the door of {w} is written:",
+                                            "On the door of {w} is written:"], " {x}."),
     ("{w} was born in the town of {t}.", ["Where was {w} born? {w} was born in the town of", "{w} was born in the town of"], " {t}."),
+    ("{w} keeps a house at {t}.", ["Where does {w} keep a house? {w} keeps a house at", "It is known that {w} keeps a house at"], " {t}."),
+    ("The will of {w} lies in the {p}.", ["Where does the will of {w} lie? The will of {w} lies in the", "The will of {w} lies in the"], " {p}."),
     ("The key of the {p} is kept by {w}.", ["Who keeps the key of the {p}? The key of the {p} is kept by", "The key of the {p} is kept by",
                                            "Question: Who keeps the key of the {p}? Answer:"], " {w}."),
     ("The owner of the {p} at {t} is {w}.", ["Who is the owner of the {p} at {t}? The owner of the {p} at {t} is",
                                             "The owner of the {p} at {t} is"], " {w}."),
+    ("The master of the {p} is called {w}.", ["What is the master of the {p} called? The master of the {p} is called",
+                                             "The master of the {p} is called"], " {w}."),
+    ("The letter for {w} was written by {v}.", ["Who wrote the letter for {w}? The letter for {w} was written by",
+                                               "The letter for {w} was written by"], " {v}."),
+    ("The heir of {w} is {v}.", ["Who is the heir of {w}? The heir of {w} is", "The heir of {w} is",
+                                "Question: Who is the heir of {w}? Answer:"], " {v}."),
+    ("The secret of {t} is known to {w}.", ["Who knows the secret of {t}? The secret of {t} is known to", "The secret of {t} is known to"], " {w}."),
 ]
-NUMBERS = (0, 1, 3)                         # forms whose answer is a number alone
+NUMBERS = tuple(i for i, f in enumerate(FORMS) if f[2] == " {n}.")        # forms whose answer is a number alone
 
 
-def make(rng):
-    """(form, statement, question, answer) as text."""
-    form = int(rng.integers(len(FORMS)))
+def make(maker):
+    """(form, statement without its answer, statement, question, answer) as text."""
+    form = int(maker.rng.integers(len(FORMS)))
     s, qs, a = FORMS[form]
-    pick = lambda l: l[int(rng.integers(len(l)))]
-    digits = int(rng.integers(2, 7))
-    v = dict(w=f"{pick(FIRST)} {pick(LAST)}", n=int(rng.integers(10 ** (digits - 1), 10 ** digits)), p=pick(THING), t=pick(TOWN), x=pick(WORD))
-    return form, s.format(**v), pick(qs).format(**v), a.format(**v)
+    v = maker.parts()
+    asked = re.search(r"\{(.)\}", a).group(1)
+    return form, s.format(**{**v, asked: ""}), s.format(**v), maker.pick(qs).format(**v), a.format(**v)
 
 
-def make_bank(tok, count, seed):
-    """Token ids of `count` needles as one flat array with offsets: 3 pieces each (statement, question, answer)."""
-    rng = np.random.default_rng(seed)
-    texts, forms = [], []
+def make_bank(tok, count, seed, common=()):
+    """Token ids of `count` needles as one flat array with offsets: 3 pieces each (statement, question, answer). `key` numbers what is
+    asked, so that a window does not hold two answers to one question."""
+    maker = Maker(np.random.default_rng(seed), common)
+    texts, forms, keys, seen = [], [], [], {}
     for _ in range(count):
-        form, s, q, a = make(rng)
-        own = rng.random() < 0.6                                             # a paragraph of its own, or inside one
+        form, key, s, q, a = make(maker)
+        own = maker.rng.random() < 0.6                                       # a paragraph of its own, or inside one
         texts += [f"\n\n{s}\n\n" if own else f" {s}", f"\n\n{q}" if own else f" {q}", f"{a}"]
         forms.append(form)
+        keys.append(seen.setdefault(key, len(seen)))
     ids = tok.encode_many(texts)
     off = np.cumsum([0] + [len(i) for i in ids])
-    return dict(ids=np.concatenate([np.asarray(i, np.uint16) for i in ids]), off=off.astype(np.int64), form=np.array(forms, np.int8))
+    return dict(ids=np.concatenate([np.asarray(i, np.uint16) for i in ids]), off=off.astype(np.int64), form=np.array(forms, np.int8),
+                key=np.array(keys, np.int32))
 
 
 class Bank:
     def __init__(self, path):
         d = np.load(path)
-        self.ids, self.off, self.form = d["ids"], d["off"], d["form"]
+        self.ids, self.off, self.form, self.key = d["ids"], d["off"], d["form"], d["key"]
         self.count = len(self.form)
+        self.of_form = [np.flatnonzero(self.form == f) for f in range(len(FORMS))]
 
     def get(self, i):
         """(statement, question, answer) ids of needle i."""
         return tuple(self.ids[self.off[3 * i + k]:self.off[3 * i + k + 1]] for k in range(3))
+
+    def draw(self, rng, n):
+        """At most n needles that ask different things; half of the time of a few forms only, so that many look alike."""
+        if rng.random() < 0.5:
+            pool = np.concatenate([self.of_form[f] for f in rng.integers(len(FORMS), size=int(rng.integers(1, 4)))])
+            picks = pool[rng.integers(max(1, len(pool)), size=n)] if len(pool) else rng.integers(self.count, size=n)
+        else:
+            picks = rng.integers(self.count, size=n)
+        _, first = np.unique(self.key[picks], return_index=True)
+        return [self.get(int(i)) for i in picks[np.sort(first)]]
 
 
 def plant(book, pieces):
@@ -98,13 +111,14 @@ def plant(book, pieces):
 
 
 def window(book, bank, rng, size, every=384):
-    """`size` ids of book text (book has at least that many) with a needle per `every` ids, and the answer mask."""
-    n = max(1, size // every)
-    picks = [bank.get(int(i)) for i in rng.integers(bank.count, size=n)]
+    """`size` ids of book text (book has at least that many) with a needle per `every` ids, and the answer mask. How far a question is
+    from its statement: log-uniform, for a quarter of the needles uniform."""
+    picks = bank.draw(rng, max(1, size // every))
     room = size - sum(len(s) + len(q) + len(a) for s, q, a in picks)
     pieces = []
     for s, q, a in picks:
-        far = min(int(np.exp(rng.uniform(np.log(16), np.log(room)))), room - 1)
+        far = rng.uniform(16, room) if rng.random() < 0.25 else np.exp(rng.uniform(np.log(16), np.log(room)))
+        far = min(int(far), room - 1)
         start = int(rng.integers(0, room - far))
         pieces += [(start, s, False), (start + far, q, False), (start + far, a, True)]
     return plant(book[:room], pieces)

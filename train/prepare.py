@@ -7,6 +7,7 @@ Every document is stored as BOS tokens EOS; *_docs.npy holds the start of each d
 named in VALID.txt. Without --tokenizer one of --vocab entries is trained on the training texts.
 """
 import argparse
+import collections
 import json
 import os
 import re
@@ -20,7 +21,8 @@ import tok as T
 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NEEDLES, NEEDLE_SEED = 60000, 11
+NEEDLES, NEEDLE_SEED = 200000, 11
+COMMON = 4000                                                                # words of the books that facts may be made of
 
 
 def split(folder):
@@ -49,6 +51,14 @@ def chunks(text, size=60000):
         a = b
 
 
+def common_words(texts):
+    """The most frequent words of 4 to 9 small letters, in alphabetical order."""
+    count = collections.Counter()
+    for t in texts:
+        count.update(re.findall(r"\b[a-z]{4,9}\b", t))
+    return sorted(w for w, _ in count.most_common(COMMON))
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--texts", required=True)
@@ -56,6 +66,7 @@ def main():
     ap.add_argument("--vocab", type=int, default=4096)
     ap.add_argument("--tokenizer", help="use this tokenizer.json instead of training one")
     ap.add_argument("--backend", choices=["auto", "hf", "py"], default="auto")
+    ap.add_argument("--needles", type=int, default=NEEDLES, help="facts to be planted; a twentieth as many for evaluation")
     a = ap.parse_args()
     t0 = time.time()
     os.makedirs(a.out, exist_ok=True)
@@ -119,8 +130,9 @@ def main():
         print(f"{name}: {len(flat):,} tokens, {by / len(flat):.3f} bytes a token  [{time.time() - t0:.1f} s]", flush=True)
     s = docs[valid[0]][2000:6000]
     assert tok.decode(tok.encode(s)) == s, "decode(encode(text)) is not the text"
-    np.savez(os.path.join(a.out, "needles.npz"), **needle.make_bank(tok, NEEDLES, NEEDLE_SEED))
-    np.savez(os.path.join(a.out, "needles_valid.npz"), **needle.make_bank(tok, NEEDLES // 20, NEEDLE_SEED + 1))
+    words = common_words(docs[f] for f in train)
+    for name, count, seed in (("needles", a.needles, NEEDLE_SEED), ("needles_valid", a.needles // 20, NEEDLE_SEED + 1)):
+        np.savez(os.path.join(a.out, f"{name}.npz"), **needle.make_bank(tok, count, seed, words))
     with open(os.path.join(a.out, "tokenizer_config.json"), "w", encoding="utf-8") as f:
         json.dump(T.tokenizer_config(65536), f, ensure_ascii=False, indent=2)
         f.write("\n")

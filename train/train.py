@@ -9,6 +9,7 @@ A step is 65,536 tokens; f = the share of all tokens already seen:
     f >= --replay-from      half of the windows have the decoder's window attention cut at random segment starts
     f >= --quant-from       weights and KV caches on their storage grids (straight-through gradients)
     f >= 1 - --long-frac    windows of --long-seq
+    f >= 1 - --last-frac    every other step one of --last-seq
     learning rate           warm-up, constant, linear decay from --decay-from to 2 %
 After --minutes (0: none) the exact state is left in RUN and the next call with the same arguments continues it; model.pt appears
 in RUN when all tokens are seen. metrics.tsv: step, f, tokens, loss, indexer loss, held-out loss, tokens a second.
@@ -65,7 +66,8 @@ class Trainer:
         """(window length, mode, whether segments are cut) of a step."""
         a, f = self.a, step / self.total
         dense = f < a.dense_to
-        S = min(DENSE_SEQ, a.seq) if dense else a.long_seq if f >= 1 - a.long_frac else a.seq
+        last = f >= 1 - a.last_frac and step % 2 == 0
+        S = min(DENSE_SEQ, a.seq) if dense else a.last_seq if last else a.long_seq if f >= 1 - a.long_frac else a.seq
         return S, Mode(dense=dense, quant=f >= a.quant_from, kv=self.kv), f >= a.replay_from
 
     def lr_scale(self, step):
@@ -154,6 +156,7 @@ class Trainer:
     # -- the run --------------------------------------------------------------------------------------------
     def run(self):
         a = self.a
+        sys.setswitchinterval(5e-4)                                          # the thread that makes batches shall not hold up this one
         if self.dev.type == "cuda":
             self.warm()
         start, end = time.time(), T0 + a.minutes * 60 if a.minutes else math.inf
@@ -212,6 +215,8 @@ def arguments(argv=None):
     ap.add_argument("--seq", type=int, default=4096)
     ap.add_argument("--long-seq", type=int, default=16384)
     ap.add_argument("--long-frac", type=float, default=0.15)
+    ap.add_argument("--last-seq", type=int, default=65536)
+    ap.add_argument("--last-frac", type=float, default=0.0)
     ap.add_argument("--dense-to", type=float, default=0.2)
     ap.add_argument("--replay-from", type=float, default=0.5)
     ap.add_argument("--quant-from", type=float, default=0.6)

@@ -18,7 +18,7 @@ typedef struct candidate { size_t needle, answer; mote_session *session; double 
 typedef struct asking {
     mote_model *model;
     const lab_haystack *h;
-    size_t vocab;
+    size_t limit;                              /* tokens a session may hold */
     mote_session *asked[LAB_MAX_NEEDLES];      /* the context and needle i's question */
     candidate *list;
     size_t n;
@@ -81,16 +81,21 @@ static int begins(const char *text, const char *answer)
     return !strncmp(text, answer, strlen(answer));
 }
 
-/* The likeliest continuations of all questions, step by step together; two tokens more than the answer's own. */
+/* The likeliest continuations of all questions, step by step together; two tokens more than the longest answer, or to the context's end
+ * (which leaves room for a needle's own answer: a haystack keeps it free). */
 static int generate(asking *a, lab_answer *answers, mote_err *err)
 {
     char text[LAB_MAX_NEEDLES][96] = { { 0 } };
     int32_t next[LAB_MAX_NEEDLES];
-    size_t steps = 0, n = a->h->n_needles;
+    size_t steps = 2, n = a->h->n_needles;
     for (size_t i = 0; i < n; i++)
-        steps = a->h->needle[i].n_answer > steps ? a->h->needle[i].n_answer : steps;
-    for (size_t step = 0; step < steps + 2; step++) {
+        steps = a->h->needle[i].n_answer + 2 > steps ? a->h->needle[i].n_answer + 2 : steps;
+    for (size_t step = 0; step < steps; step++) {
+        size_t n_feeds = 0;
         for (size_t i = 0; i < n; i++) {
+            size_t held = a->h->n_ids + a->h->needle[i].n_question + step;
+            if (mote_session_length(a->asked[i]) < held)
+                continue;                              /* full: its last token was drawn */
             mote_score s;
             int32_t any = 0;
             mote_score_rows(a->model, mote_session_logits(a->asked[i], NULL, NULL), NULL, 1, &any, &s);
@@ -99,9 +104,10 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
             const char *t = mote_token_bytes(a->model, s.best, &bytes);
             if (t && used + bytes < sizeof text[i])
                 memcpy(text[i] + used, t, bytes);
-            a->feeds[i] = (mote_feed){ a->asked[i], &next[i], 1, MOTE_LOGITS_LAST };
+            if (held < a->limit)
+                a->feeds[n_feeds++] = (mote_feed){ a->asked[i], &next[i], 1, MOTE_LOGITS_LAST };
         }
-        int rc = step < steps + 1 ? mote_step(a->model, a->feeds, n, NULL, NULL, err) : MOTE_OK;
+        int rc = n_feeds && step + 1 < steps ? mote_step(a->model, a->feeds, n_feeds, NULL, NULL, err) : MOTE_OK;
         if (rc)
             return rc;
     }
@@ -138,7 +144,7 @@ int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_pa
 {
     mote_model_info info;
     mote_model_get_info(model, &info);
-    asking a = { .model = model, .h = h, .vocab = info.vocab };
+    asking a = { .model = model, .h = h, .limit = params->max_context ? params->max_context : info.max_context };
     size_t most = h->n_needles * h->n_needles;
     a.list = calloc(most, sizeof *a.list);
     a.feeds = calloc(most, sizeof *a.feeds);

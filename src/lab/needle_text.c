@@ -107,11 +107,14 @@ int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *
     uint64_t rng = seed;
     rng = lab_random(&rng) ^ (uint64_t)sample * 0xD1342543DE82EF95u;
     int rc = make_needles(h, model, depths, &rng, err);
+    /* room for every question with its answer, and with the others of its kind but for their last token, which is not read */
     size_t needles = 0, tail = 0;
     for (size_t i = 0; !rc && i < n_depths; i++) {
-        const lab_needle *n = &h->needle[i];
-        needles += n->n_ids;
-        tail = n->n_question + n->n_answer > tail ? n->n_question + n->n_answer : tail;
+        needles += h->needle[i].n_ids;
+        for (size_t k = i % LAB_NEEDLE_KINDS; k < n_depths; k += LAB_NEEDLE_KINDS) {
+            size_t room = h->needle[i].n_question + h->needle[k].n_answer - (i != k);
+            tail = room > tail ? room : tail;
+        }
     }
     /* half of the context at least is text */
     if (!rc && (ctx < 2 * (needles + tail + 1) || text->n_ids == 0))

@@ -24,7 +24,7 @@ typedef struct lab_haystack {
     lab_needle needle[LAB_MAX_NEEDLES];
     size_t n_needles;
     int32_t *ids;                          /* owned: BOS, text with the needles in it */
-    size_t n_ids;                          /* ctx less room for the longest question and answer */
+    size_t n_ids;                          /* ctx less room for every question with an answer of its kind */
 } lab_haystack;
 
 /* A context of ctx tokens, question and answer included, from window `sample` of the text (they wrap around its end). Kinds alternate; keys and

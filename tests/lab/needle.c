@@ -62,7 +62,10 @@ static void facts_stand_where_they_should(void **state)
         for (size_t i = 0; i < 5; i++) {
             const lab_needle *n = &h.needle[i];
             needles += n->n_ids;
-            tail = n->n_question + n->n_answer > tail ? n->n_question + n->n_answer : tail;
+            for (size_t k = i % 2; k < 5; k += 2) {
+                size_t room = n->n_question + h.needle[k].n_answer - (k != i);
+                tail = room > tail ? room : tail;
+            }
             char fact[128];
             snprintf(fact, sizeof fact, "%s%s.", n->question, n->answer);
             assert_non_null(strstr(all, fact));
@@ -89,7 +92,7 @@ static void facts_stand_where_they_should(void **state)
     mote_err err;
     assert_int_equal(lab_haystack_make(&h, model, &text, 100, depths, 5, 7, 0, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "too short"));
-    assert_int_equal(lab_haystack_make(&h, model, &text, 60000, depths, 5, 7, 0, &err), MOTE_EINVAL);
+    assert_int_equal(lab_haystack_make(&h, model, &text, 200000, depths, 5, 7, 0, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "heldout.txt"));
     lab_haystack_free(&h);
 }
@@ -139,8 +142,33 @@ static void answers_are_what_feeding_gives(void **state)
     lab_haystack_free(&h);
 }
 
+/* A context as long as a session may hold: the same answers as with room behind it. */
+static void a_full_context_can_be_asked(void **state)
+{
+    (void)state;
+    enum { CTX = 400 };
+    lab_haystack h;
+    mote_err err;
+    mote_session_params params = { .kv = "fp4" };
+    lab_answer room[LAB_MAX_NEEDLES], full[LAB_MAX_NEEDLES];
+    assert_int_equal(lab_haystack_make(&h, model, &text, CTX, depths, 5, 3, 0, &err), 0);
+    if (lab_needle_ask(room, model, &params, &h, "test", NULL, &err))
+        fail_msg("%s", err.message);
+    params.max_context = CTX;
+    if (lab_needle_ask(full, model, &params, &h, "test", NULL, &err))
+        fail_msg("%s", err.message);
+    int greedy = 0;
+    for (size_t i = 0; i < h.n_needles; i++) {
+        assert_true(full[i].logp == room[i].logp && full[i].exact == room[i].exact && full[i].greedy == room[i].greedy);
+        greedy += full[i].greedy;
+    }
+    assert_true(greedy > 0);
+    lab_haystack_free(&h);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(facts_stand_where_they_should), cmocka_unit_test(answers_are_what_feeding_gives) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(facts_stand_where_they_should), cmocka_unit_test(answers_are_what_feeding_gives),
+                                        cmocka_unit_test(a_full_context_can_be_asked) };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -4,6 +4,7 @@
     /usr/bin/python3 train/tests/test_formats.py
 """
 import os
+import re
 import sys
 import tempfile
 
@@ -15,6 +16,7 @@ import v41_reference as R
 import numpy as np
 
 import needle
+import needle_words
 import quant as Q
 import shards
 
@@ -90,6 +92,37 @@ def test_needles_lie_where_they_are_said_to():
         answers = "".join(c if m else "\0" for c, m in zip(text, mark)).split("\0")
         for x in filter(None, answers):
             assert text.count(x.strip(" .").split(" pounds")[0]) >= 2, (seed, x)       # said before it is asked for
+
+
+def test_no_evaluated_surname_is_planted():
+    """`mote eval --needle` asks for people of whom training planted nothing."""
+    with open(os.path.join(ROOT, "src", "lab", "needle_text.c"), encoding="utf-8") as f:
+        source = f.read()
+    lists = re.findall(r"const (?:people|names)\[\] = \{(.*?)\};", source, re.S)
+    assert len(lists) == 2
+    last = {full.split()[1] for part in lists for full in re.findall(r'"(\w+ \w+)"', part)}
+    assert last == needle_words.UNSEEN, last ^ needle_words.UNSEEN
+    planted = set()
+    maker = needle.Maker(np.random.default_rng(3), sorted(w.lower() for w in last) + ["river", "candle"])
+    for _ in range(3000):
+        planted |= set(" ".join(needle.make(maker)[1:]).replace(".", " ").replace("?", " ").split())
+    assert len(planted) > 3000 and not planted & last, planted & last
+
+
+def test_a_window_asks_each_thing_once():
+    class Words:
+        @staticmethod
+        def encode_many(texts):
+            return [[0] * len(t.split()) for t in texts]
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "n.npz")
+        np.savez(path, **needle.make_bank(Words, 400, 1))
+        bank = needle.Bank(path)
+    bank.key[:] = np.arange(400) % 7                                         # seven questions in all
+    bank.get = lambda i: i
+    for seed in range(50):
+        keys = bank.key[bank.draw(np.random.default_rng(seed), 40)]
+        assert 1 <= len(keys) <= 7 and len(set(keys)) == len(keys)
 
 
 def test_shipped_twins_are_on_their_grids():
