@@ -6,7 +6,8 @@ import sys
 o = json.load(open(sys.argv[1]))
 num = lambda v: "" if v is None else f"{v:.3g}" if abs(v) < 1000 else f"{v:,.0f}"
 limit = lambda l: (f"read {num(l['read_gb_s'])} GB/s, FP32 FMA {num(l['fp32_fma_gflop_s'])} GFLOP/s, BF16 dot {num(l['bf16_dot_gflop_s'])} "
-                   f"GFLOP/s, int8 VNNI {num(l['int8_vnni_gop_s'])} GOP/s")
+                   f"GFLOP/s, int8 VNNI {num(l['int8_vnni_gop_s'])} GOP/s"
+                   + (f", a loop that all threads join {num(l['empty_loop_us'])} us" if l["empty_loop_us"] else ""))
 print(f"{o['threads']} threads, {o['kernels']} kernels; load average {num(o['load_average_before'])} before and "
       f"{num(o['load_average_after'])} after; {num(o['total_seconds'])} s, at most {o['peak_rss_bytes'] / 1e9:.2f} GB.\n")
 for key, name in (("limits", "At the start"), ("limits_one_thread", "One thread"), ("limits_at_end", "At the end")):

@@ -209,6 +209,7 @@ static json_t *limits_json(const mote__bench_limits *l)
     json_object_set_new(o, "fp32_fma_gflop_s", real(l->fma > 0 ? l->fma * 1e-9 : NAN));
     json_object_set_new(o, "bf16_dot_gflop_s", real(l->bf16 > 0 ? l->bf16 * 1e-9 : NAN));
     json_object_set_new(o, "int8_vnni_gop_s", real(l->int8 > 0 ? l->int8 * 1e-9 : NAN));
+    json_object_set_new(o, "empty_loop_us", real(l->loop > 0 ? l->loop * 1e6 : NAN));
     return o;
 }
 

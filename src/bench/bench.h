@@ -28,7 +28,11 @@ typedef struct mote__bench_env {
 typedef enum mote__bench_mode { MOTE_BENCH_AS_RUN, MOTE_BENCH_ONE_THREAD, MOTE_BENCH_AVX2, MOTE_BENCH_MODES } mote__bench_mode;
 
 /* Per second; 0: not measured (the processor lacks the instruction). One multiply-add is two operations. */
-typedef struct mote__bench_limits { double read, fma, bf16, int8; int best_read; } mote__bench_limits;     /* best_read: see limits.c */
+typedef struct mote__bench_limits {
+    double read, fma, bf16, int8;
+    double loop;                               /* seconds of a loop that all threads join and that does nothing; 0: one thread */
+    int best_read;                             /* see limits.c */
+} mote__bench_limits;
 typedef struct mote__bench_time { double median, spread; int runs; } mote__bench_time;      /* seconds; see mote__bench_measure */
 
 typedef struct mote__bench {

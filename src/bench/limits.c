@@ -1,5 +1,7 @@
-/* What the machine can do, with given threads: bytes read per second from memory, and operations per second of the
- * multiply-add instructions that kernels are made of, from registers alone. The best of several ways to read counts. */
+/* What the machine can do, with given threads: bytes read per second from memory, operations per second of the multiply-add
+ * instructions that kernels are made of, from registers alone, and the time it takes all threads to meet. The best of several ways to read counts. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -194,6 +196,31 @@ mote__bench_work mote__bench_peak_of(mote__bench *b, mote__bench_peak which)
     return sums_of(&s[which], &b->env[MOTE_BENCH_AS_RUN], which);
 }
 
+/* ---- meetings ----------------------------------------------------------------------------------------------- */
+
+enum { MEETINGS = 1024 };
+
+struct meeting { _Atomic size_t missing; };
+
+/* One piece a thread: nobody leaves before all have come. */
+static void meet(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct meeting *m = ctx;
+    atomic_fetch_sub(&m->missing, end - begin);
+    for (size_t spins = 1; atomic_load(&m->missing); spins++)
+        if (spins % 4096 == 0)
+            sched_yield();                               /* more threads than cores */
+}
+
+static void run_meetings(void *ctx, mote__bench_env *env)
+{
+    size_t n = (size_t)mote__pool_threads(env->pool);
+    for (int i = 0; i < MEETINGS; i++) {
+        struct meeting m = { n };
+        mote__pool_for(env->pool, n, 1, meet, &m);
+    }
+}
+
 void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint8_t *buffer, size_t bytes, mote__bench_limits *l)
 {
     *l = (mote__bench_limits){ 0 };
@@ -212,4 +239,6 @@ void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint
         if (w.body)
             *rates[i] = w.amount / mote__bench_measure(b, w.body, w.ctx, env).median;
     }
+    if (mote__pool_threads(env->pool) > 1)
+        l->loop = mote__bench_measure(b, run_meetings, NULL, env).median / MEETINGS;
 }

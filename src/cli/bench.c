@@ -79,8 +79,11 @@ static void print_limits(const char *what, const json_t *l)
 {
     if (!l)
         return;
-    printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s\n", what, figure(number(l, "read_gb_s")),
+    printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s", what, figure(number(l, "read_gb_s")),
            figure(number(l, "fp32_fma_gflop_s")), figure(number(l, "bf16_dot_gflop_s")), figure(number(l, "int8_vnni_gop_s")));
+    if (!isnan(number(l, "empty_loop_us")))
+        printf("   empty loop %s us", figure(number(l, "empty_loop_us")));
+    printf("\n");
 }
 
 static void print_rows(const json_t *rows)

@@ -69,6 +69,8 @@ static void test_all(void **state)
             fail_msg("part '%s' gave no row", part);
     check_rows(rows);
     assert_true(json_number_value(json_object_get(limits, "read_gb_s")) > 0);
+    assert_true(json_number_value(json_object_get(limits, "empty_loop_us")) > 0);
+    assert_true(json_is_null(json_object_get(json_object_get(o, "limits_one_thread"), "empty_loop_us")));
     assert_true(json_is_object(json_object_get(o, "limits_one_thread")) && json_is_object(json_object_get(o, "limits_at_end")));
     assert_int_equal(json_integer_value(json_object_get(o, "threads")), 2);
     assert_true(json_is_true(json_object_get(o, "quick")));
