@@ -206,7 +206,7 @@ def twin_findings(t):
             f"{b['kl']:.5f}, " + ("no difference that can be told" if abs(a["kl"] - b["kl"]) <= 3 * e else "less" if a["kl"] < b["kl"] else "more") + f" (+- {e:.5f}).")
 
 
-twins = {os.path.basename(p)[5:-5]: json.load(open(p, encoding="utf-8")) 
+twins = {os.path.basename(p)[5:-5]: json.load(open(p, encoding="utf-8"))
          for p in sorted(glob.glob(os.path.join(work, "twin-*.json")), key=lambda p: ("csa2" in p, p))}
 print("## Twins: structure x quantisation\n")
 if twins:
