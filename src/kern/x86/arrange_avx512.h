@@ -20,17 +20,6 @@ INLINE void transpose_parts(vi v[4])
     v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-/* 32-bit words of four vectors transposed within their 128-bit parts: word i of v[j] goes to word j of v[i] */
-INLINE void transpose_words(vi v[4])
-{
-    vi a = vi_unpack_lo32(v[0], v[1]), b = vi_unpack_lo32(v[2], v[3]);
-    vi c = vi_unpack_hi32(v[0], v[1]), d = vi_unpack_hi32(v[2], v[3]);
-    v[0] = vi_unpack_lo64(a, b);
-    v[1] = vi_unpack_hi64(a, b);
-    v[2] = vi_unpack_lo64(c, d);
-    v[3] = vi_unpack_hi64(c, d);
-}
-
 static void arrange_f32(float *dst, const float *x) { vf_store(dst, vf_load(x)); }
 
 static void arrange_bf16(float *dst, const float *x)

@@ -18,17 +18,11 @@ _Static_assert(MX_MANY_ROWS * MX_BLOCK_O * 16 <= MOTE_LINEAR_SCRATCH, "sums fit 
 /* Words 0..3 of the groups in lanes h*VN.. of a chunk; n_bytes are left of the row (256 or more: all). */
 INLINE void mx_words(vi out[4], const uint8_t *w, size_t n_bytes, int h)
 {
-    vi v[4];
     UNROLL for (size_t i = 0; i < 4; i++) {
         size_t at = i * 64 + (size_t)h * VN * 4;
-        v[i] = n_bytes >= 256 ? vi_load(w + at) : vi_load_n(w + at, n_bytes <= at ? 0 : n_bytes - at < VN * 4 ? (n_bytes - at) / 4 : VN);
+        out[i] = n_bytes >= 256 ? vi_load(w + at) : vi_load_n(w + at, n_bytes <= at ? 0 : n_bytes - at < VN * 4 ? (n_bytes - at) / 4 : VN);
     }
-    vi a = vi_unpack_lo32(v[0], v[1]), b = vi_unpack_lo32(v[2], v[3]);
-    vi c = vi_unpack_hi32(v[0], v[1]), d = vi_unpack_hi32(v[2], v[3]);
-    out[0] = vi_unpack_lo64(a, b);
-    out[1] = vi_unpack_hi64(a, b);
-    out[2] = vi_unpack_lo64(c, d);
-    out[3] = vi_unpack_hi64(c, d);
+    transpose_words(out);
 }
 
 /* the scales of lanes h*VN..: `codes` of a chunk's groups, of which n exist */

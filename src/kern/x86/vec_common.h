@@ -19,6 +19,17 @@ INLINE void prefetch(const uint8_t *block, size_t at) { _mm_prefetch((const char
 enum { NEAR = 512 };
 INLINE void prefetch_near(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0); }
 
+/* 32-bit words of four vectors transposed within their 128-bit parts: word i of v[j] goes to word j of v[i] */
+INLINE void transpose_words(vi v[4])
+{
+    vi a = vi_unpack_lo32(v[0], v[1]), b = vi_unpack_lo32(v[2], v[3]);
+    vi c = vi_unpack_hi32(v[0], v[1]), d = vi_unpack_hi32(v[2], v[3]);
+    v[0] = vi_unpack_lo64(a, b);
+    v[1] = vi_unpack_hi64(a, b);
+    v[2] = vi_unpack_lo64(c, d);
+    v[3] = vi_unpack_hi64(c, d);
+}
+
 INLINE uint32_t load_u32(const void *p)
 {
     uint32_t u;
