@@ -140,7 +140,8 @@ static void score(const struct query *k, size_t first, size_t end, float *scores
         scores += n;
         first += n;
     }
-    k->s->p->net->kern->index_scores(start, &k->iq, runs, n_runs);
+    if (n_runs)                                              /* plain rows have no integer form of the query */
+        k->s->p->net->kern->index_scores(start, &k->iq, runs, n_runs);
 }
 
 /* Where a row's query lies in integer form */
