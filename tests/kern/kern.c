@@ -606,7 +606,8 @@ static void test_soften(void **state)
     }
 }
 
-/* Scales of keys and of the query's groups near each other, near but for a few, far apart, or anything; bytes of any value, or
+/* Scales of keys and of the query's groups near each other, near but for a few, far apart, anything, or for keys all the same (the
+ * first and the last codes, and those around the bounds of the fast way); bytes of any value, or
  * all at the largest (sums then come closest to what their integers hold). */
 static void test_index_scores(void **state)
 {
@@ -616,7 +617,9 @@ static void test_index_scores(void **state)
         guard g = { .at_end = (int)rnd_below(&r, 2) };
         size_t dim = dims[rnd_below(&r, 9)], heads = rnd_below(&r, 8) ? rnd_below(&r, 12) : rnd_below(&r, 140);
         size_t tiles = rnd_below(&r, 10), groups = dim / 32;
-        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), scales = (int)rnd_below(&r, 4);
+        int style = rnd_below(&r, 2) ? NORMAL : (int)rnd_below(&r, FLOAT_STYLES), scales = (int)rnd_below(&r, 5);
+        static const uint8_t edges[] = { 0, 1, 2, 12, 40, 102, 103, 104, 150, 151, 152, 200, 230, 252, 253, 254, 255 };
+        uint8_t edge = edges[rnd_below(&r, sizeof edges)];
         int largest = rnd_below(&r, 8) == 0;
         float *q = guard_floats(&g, heads * dim), *qs = guard_floats(&g, heads * groups), *w = guard_floats(&g, heads);
         int8_t *codes = guard_alloc(&g, heads * dim);
@@ -626,7 +629,7 @@ static void test_index_scores(void **state)
         fill_floats(&r, q, heads * dim, style);
         for (size_t i = 0; largest && i < heads * dim; i++)
             q[i] = (rnd_below(&r, 64) ? 6 : -6) * (i / 32 % 3 ? 8 : 1);
-        for (size_t i = 0; scales >= 2 && i < heads * groups; i++) {
+        for (size_t i = 0; (scales == 2 || scales == 3) && i < heads * groups; i++) {
             float times = ldexpf(1, scales == 2 && rnd_below(&r, 8) ? 0 : (int)rnd_below(&r, 12) - 6);
             for (size_t c = 0; c < 32; c++)
                 q[i * 32 + c] *= rnd_below(&r, 2) && scales == 3 ? 0 : times;
@@ -641,7 +644,8 @@ static void test_index_scores(void **state)
             case 0: key_scales[i] = (uint8_t)(120 + rnd_below(&r, 4)); break;
             case 1: key_scales[i] = (uint8_t)(120 + rnd_below(&r, rnd_below(&r, 300) ? 4 : 8)); break;
             case 2: key_scales[i] = (uint8_t)(110 + rnd_below(&r, 30)); break;
-            default: key_scales[i] = (uint8_t)rnd_below(&r, 256);
+            case 3: key_scales[i] = (uint8_t)rnd_below(&r, 256); break;
+            default: key_scales[i] = edge;
             }
         mote__index_query query = { heads, dim, codes, sums, qs, w, (int)rnd_below(&r, 2) };
         /* the scalar kernel over all tiles as one run, the others over runs as they come, empty ones among them */
