@@ -7,7 +7,7 @@ shift
 
 work=build-fuzz
 mkdir -p "$work"
-[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Dtests=disabled -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
     -Dc_args='-fsanitize=fuzzer-no-link -Wno-pass-failed' >/dev/null
 ninja -C "$work" libs >/dev/null
 [ $# -gt 0 ] || set -- $(cd fuzz && ls *.c | sed 's/\.c$//')

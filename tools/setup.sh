@@ -6,11 +6,9 @@ set -eu
 what=${1:-build}
 packages="gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev scdoc"
 packages="$packages libsqlite3-dev liburing-dev libssl-dev libhiredis-dev"
-# the unit tests are part of the tree's build files
-packages="$packages libcmocka-dev python3"
 case $what in
 build) ;;
-test) packages="$packages clang libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user redis-server" ;;
+test) packages="$packages libcmocka-dev python3 clang libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user redis-server" ;;
 *) echo "setup.sh: unknown word '$what' (build or test)" >&2; exit 2 ;;
 esac
 

@@ -23,14 +23,14 @@ echo "written: $out"
 
 # the store: 1,000 deaths by kill -9, two processes for ten minutes, every crash point with more images
 store=docs/results/store-long.txt
-[ -f build/build.ninja ] || meson setup build >/dev/null
-ninja -C build >/dev/null
+[ -f build-gcc/build.ninja ] || meson setup build-gcc -Dtests=enabled >/dev/null
+ninja -C build-gcc >/dev/null
 {
     echo "date      $(date -u +%Y-%m-%d)"
     echo "commit    $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-    build/tests/test-store-stress kill 1000
-    build/tests/test-store-stress share 600
-    build/tests/test-store-fault 20
+    build-gcc/tests/test-store-stress kill 1000
+    build-gcc/tests/test-store-stress share 600
+    build-gcc/tests/test-store-fault 20
 } > "$part" 2>&1
 mv "$part" "$store"
 echo "written: $store"

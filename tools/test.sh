@@ -1,7 +1,8 @@
 #!/bin/sh
 # All that CI runs; make test calls it. A step that fails is reported and the others still run; the last line counts the tests
 # ("N passed, N failed") and the exit status is 1 if any failed.
-#   tools/test.sh [STEP...]     steps: gcc clang levels oldcpu header install asan tsan fuzz (default: all)
+#   tools/test.sh [STEP...]     steps: bare gcc clang levels oldcpu header install asan tsan fuzz (default: all)
+# The product alone is built in build/, as `make build` does; a test build has a folder of its own (build-gcc, build-clang, ...).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0
@@ -12,9 +13,11 @@ ok() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); printf 'FAILED  %s\n' "$*"; }
 check() { what=$1; shift; if "$@"; then ok; else bad "$what"; fi; }
 
+# the product, without its tests
+product() { make build >build.log 2>&1 && rm -f build.log || { tail -n 40 build.log; return 1; }; }
 setup() {
     dir=$1; shift
-    [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; return 1; }
+    [ -f "$dir/build.ninja" ] || meson setup "$dir" -Dtests=enabled "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; return 1; }
     ninja -C "$dir" >"$dir.log" 2>&1 || { grep -E 'error|warning|FAILED' "$dir.log" | head -n 40; return 1; }
     rm -f "$dir.log"
 }
@@ -34,15 +37,24 @@ suite() {
 # build_and_test TESTS DIR [meson options]
 build_and_test() { which=$1; shift; if setup "$@"; then suite "$1" "" "$which"; else bad "$1 does not build"; fi; }
 
-step_gcc() { note "gcc"; build_and_test "" build; }
+# What a newcomer's machine has: no NumPy, and no cmocka unless a test step installed it. Runs before those are installed.
+step_bare() {
+    note "bare: make demo with NumPy hidden"
+    mkdir -p build-bare/numpy
+    echo 'raise ImportError("hidden by tools/test.sh")' > build-bare/numpy/__init__.py
+    if PYTHONPATH=$PWD/build-bare python3 -c 'import numpy' 2>/dev/null; then bad "NumPy is not hidden"; return; fi
+    echo "NumPy: hidden; cmocka: $(pkg-config --modversion cmocka 2>/dev/null || echo not installed)"
+    check "make demo without NumPy" env PYTHONPATH="$PWD/build-bare" make demo
+}
+step_gcc() { note "gcc"; build_and_test "" build-gcc; }
 step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy --no-suite outside" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
 by_level="model/golden model/trace kern/few kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"
 step_levels() {
     note "CPU levels hidden: avx512"
-    if setup build; then MOTE_CPU_MASK=avx512 suite build "" "$by_level model/bits engine/persist"; else bad "build"; return; fi
+    if setup build-gcc; then MOTE_CPU_MASK=avx512 suite build-gcc "" "$by_level model/bits engine/persist"; else bad "build-gcc"; return; fi
     note "CPU levels hidden: avx512 and avx2"
-    MOTE_CPU_MASK=avx512,avx2 suite build "" "$by_level"
+    MOTE_CPU_MASK=avx512,avx2 suite build-gcc "" "$by_level"
 }
 # ThreadSanitizer wants addresses where it expects them; not every container allows the switch
 plain_addresses() { if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi; }
@@ -58,7 +70,7 @@ step_tsan() {
 }
 step_oldcpu() {
     note "an old CPU (no AVX) under emulation says the same as this one"
-    setup build || { bad "build"; return; }
+    product || { bad "build"; return; }
     qemu=$(command -v qemu-x86_64 || command -v qemu-x86_64-static)
     want=$(build/src/cli/mote run models/nano -p 'It was a truth' -n 4 --temp 0)
     got=$("$qemu" -cpu Nehalem build/src/cli/mote run models/nano -p 'It was a truth' -n 4 --temp 0)
@@ -67,7 +79,7 @@ step_oldcpu() {
 exports() { nm -D --defined-only build/src/libmote.so | awk '{print $3}' | grep -v '^mote_[a-z]'; }
 step_header() {
     note "the public header alone, in C and C++; exports"
-    setup build || { bad "build"; return; }
+    product || { bad "build"; return; }
     printf '#include <mote/mote.h>\nint main(void) { return mote_version() == 0; }\n' > build/header.c
     check "header in C" gcc -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only build/header.c
     check "header in C++" g++ -std=c++11 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ build/header.c
@@ -78,7 +90,7 @@ step_header() {
 # an installed copy serves a stranger's program through pkg-config, shared and static
 step_install() {
     note "install, pkg-config"
-    setup build || { bad "build"; return; }
+    product || { bad "build"; return; }
     root=$PWD/build/installed
     rm -rf "$root"
     DESTDIR=$root meson install -C build --no-rebuild >/dev/null
@@ -115,9 +127,10 @@ step_fuzz() {
     done
 }
 
-[ $# -gt 0 ] || set -- gcc clang levels oldcpu header install asan tsan fuzz
+[ $# -gt 0 ] || set -- bare gcc clang levels oldcpu header install asan tsan fuzz
 for s; do
     start=$(date +%s)
+    [ "$s" = bare ] || tools/setup.sh test || exit 1
     "step_$s"
     echo "-- $s: $(( $(date +%s) - start )) s"
 done
