@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind `key` in the file at root + path: 1 if it is there. "max" and other words are no number. */
+/* The number behind `key` in the file at root + path: 1 if it is there. "max" and other words are
+ * no number. */
 static int number_in(const char *root, const char *path, const char *key, uint64_t *n)
 {
     char name[PATH_MAX], line[256];
@@ -21,24 +22,30 @@ static int number_in(const char *root, const char *path, const char *key, uint64
     return found;
 }
 
-/* Version 2 and the memory controller of version 1: where they are mounted by custom, and what they call things. */
-typedef struct hierarchy { const char *mount, *limit, *used, *inactive; } hierarchy;
+/* Version 2 and the memory controller of version 1: where they are mounted by custom, and what they
+ * call things. */
+typedef struct hierarchy {
+    const char *mount, *limit, *used, *inactive;
+} hierarchy;
 static const hierarchy versions[] = {
     { "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file " },
     { "/sys/fs/cgroup/unified", "memory.max", "memory.current", "inactive_file " },
-    { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file " },
+    { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+      "total_inactive_file " },
 };
 
 /* Version 1 says "no limit" by a number just below 2^63. */
 static const uint64_t no_limit = UINT64_MAX / 4;
 
-/* The group at `path` and all above it. Inside a container the path may be the host's: then only the mount itself is there. */
+/* The group at `path` and all above it. Inside a container the path may be the host's: then only
+ * the mount itself is there. */
 static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
 {
     for (;;) {
         char file[PATH_MAX];
         uint64_t limit, used, idle;
-        int fits = snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit) < (int)sizeof file;
+        int fits =
+            snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit) < (int)sizeof file;
         if (fits && number_in(root, file, "", &limit) && limit < no_limit) {
             if (limit < r->limited)
                 r->limited = limit;
@@ -60,7 +67,8 @@ static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
     }
 }
 
-/* Lines of /proc/self/cgroup: "0::/path" (version 2), "4:memory:/path" and "7:cpu,memory:/path" (version 1). */
+/* Lines of /proc/self/cgroup: "0::/path" (version 2), "4:memory:/path" and "7:cpu,memory:/path"
+ * (version 1). */
 static int path_of(char path[PATH_MAX], const char *line, int version)
 {
     const char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
@@ -90,7 +98,9 @@ mote__ram mote__ram_of(const char *root)
     char line[PATH_MAX], path[PATH_MAX], name[PATH_MAX];
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
         int version = v < 2 ? 2 : 1;
-        FILE *f = snprintf(name, sizeof name, "%s/proc/self/cgroup", root) < (int)sizeof name ? fopen(name, "re") : NULL;
+        FILE *f = snprintf(name, sizeof name, "%s/proc/self/cgroup", root) < (int)sizeof name ?
+                      fopen(name, "re") :
+                      NULL;
         path[0] = 0;
         while (f && fgets(line, sizeof line, f))
             if (path_of(path, line, version))

@@ -149,7 +149,8 @@ static json_t *memory_json(void)
     put(o, "total_bytes", meminfo(info, "MemTotal"));
     put(o, "available_bytes", meminfo(info, "MemAvailable"));
     /* of the control group, where there is one */
-    put(o, "limit_bytes", ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
+    put(o, "limit_bytes",
+        ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
     put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
     const char *open = thp ? strchr(thp, '[') : NULL;         /* "always [madvise] never" */
     put(o, "transparent_huge_pages", open && strchr(open, ']') ? json_stringn(open + 1, strcspn(open + 1, "]")) : json_null());

@@ -33,7 +33,8 @@ static void empty(void)
 static void start(const char *cgroup)
 {
     empty();
-    put("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
     if (cgroup)
         put("/proc/self/cgroup", cgroup);
 }
@@ -43,7 +44,8 @@ static void is(uint64_t total, uint64_t available, uint64_t limited)
 {
     mote__ram r = mote__ram_of(root);
     if (r.total != total || r.available != available || r.limited != limited)
-        fail_msg("%llu %llu %llu", (unsigned long long)r.total, (unsigned long long)r.available, (unsigned long long)r.limited);
+        fail_msg("%llu %llu %llu", (unsigned long long)r.total, (unsigned long long)r.available,
+                 (unsigned long long)r.limited);
 }
 
 static void test_machine(void **state)
@@ -67,12 +69,12 @@ static void test_version_2(void **state)
     /* in a container the group is the root of what is seen */
     start("0::/\n");
     put("/sys/fs/cgroup/memory.max", "4294967296\n");
-    is(GIB(4), GIB(4), GIB(4));                                 /* how much is in use is not told */
+    is(GIB(4), GIB(4), GIB(4)); /* how much is in use is not told */
     put("/sys/fs/cgroup/memory.current", "3221225472\n");
     is(GIB(4), GIB(1), GIB(4));
     put("/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 1073741824\nactive_file 5\n");
     is(GIB(4), GIB(2), GIB(4));
-    put("/sys/fs/cgroup/memory.current", "5368709120\n");       /* over the limit, for a moment */
+    put("/sys/fs/cgroup/memory.current", "5368709120\n"); /* over the limit, for a moment */
     put("/sys/fs/cgroup/memory.stat", "inactive_file 0\n");
     is(GIB(4), 0, GIB(4));
     /* on a host: the slice above is tighter than the service */
@@ -98,7 +100,8 @@ static void test_version_1(void **state)
     is(GIB(16), GIB(8), UINT64_MAX);
     put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "1073741824\n");
     put("/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "536870912\n");
-    put("/sys/fs/cgroup/memory/docker/x/memory.stat", "inactive_file 1\ntotal_inactive_file 268435456\n");
+    put("/sys/fs/cgroup/memory/docker/x/memory.stat",
+        "inactive_file 1\ntotal_inactive_file 268435456\n");
     is(GIB(1), GIB(1) - (GIB(1) / 4), GIB(1));
     /* the path is the host's, what is mounted is the container's own */
     start("4:memory:/docker/deadbeef\n");
@@ -109,7 +112,9 @@ static void test_version_1(void **state)
 int main(void)
 {
     assert_non_null(mkdtemp(root));
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_machine), cmocka_unit_test(test_version_2), cmocka_unit_test(test_version_1) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_machine),
+                                        cmocka_unit_test(test_version_2),
+                                        cmocka_unit_test(test_version_1) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     empty();
     rmdir(root);
