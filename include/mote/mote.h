@@ -116,7 +116,7 @@ MOTE_API void mote_free(void *ptr);
 
 /* ---- plan: bytes before loading ------------------------------------------------------------------------------ */
 /* path: a checkpoint folder or a bare config.json, of this architecture, DeepSeek V1-V4 or a Llama-style model.
- * kv: as in mote_session_params. ctxs: n_ctxs context lengths (0: a default list). ram: bytes to fit into, 0 = not asked.
+ * kv: as in mote_session_params. ctxs: n_ctxs context lengths (0: a default list). ram: bytes to fit into, 0 = this machine's.
  * Result: JSON text with the fields documented in docs/plan.md; free with mote_free. */
 MOTE_API int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs,
                             uint64_t ram, mote_err *err);

@@ -1,11 +1,11 @@
 #include "base/mem.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/limit.h"
 
 _Atomic long mote__alloc_fail_at;
 
@@ -113,31 +113,7 @@ void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t
     mote__meter_sub(meter, cls, size);
 }
 
-/* the number behind `key` in the file at `path` */
-static int number_in(const char *path, const char *key, uint64_t *n)
-{
-    char line[256];
-    int found = 0;
-    FILE *f = fopen(path, "re");
-    while (f && !found && fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0)
-            found = sscanf(line + strlen(key), " %" SCNu64, n) == 1;
-    if (f)
-        fclose(f);
-    return found;
-}
-
-uint64_t mote__memory_available(void)
-{
-    uint64_t kib, limit, used, n = UINT64_MAX;
-    if (number_in("/proc/meminfo", "MemAvailable:", &kib))
-        n = kib * 1024;
-    if (number_in("/sys/fs/cgroup/memory.max", "", &limit) && number_in("/sys/fs/cgroup/memory.current", "", &used)) {
-        uint64_t left = limit > used ? limit - used : 0;
-        n = left < n ? left : n;
-    }
-    return n;
-}
+uint64_t mote__memory_available(void) { return mote__ram_of("").available; }
 
 void mote__buf_init(mote__buf *b, mote__meter *meter, mote_mem_class cls)
 {

@@ -30,8 +30,8 @@ void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t
 void *mote__map_large_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
 enum { MOTE_LARGE_PAGE = 2 << 20 };
 
-/* Bytes that could be handed out now without swapping: MemAvailable, or what a cgroup still allows, if that is less. UINT64_MAX
- * where the system does not say. */
+/* Bytes that could be handed out now without swapping: mote__ram_of("").available (base/limit.h).
+ */
 uint64_t mote__memory_available(void);
 
 /* Account for memory that somebody else allocated (a mapped file, a library). */

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "lab/svg.h"
 
 void cli_say(const char *fmt, ...)
 {
@@ -72,14 +73,8 @@ static char *turn(void)
 
 const char *cli_bytes(double bytes)
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    int u = 0;
-    while (fabs(bytes) >= 1024 && u < 5) {
-        bytes /= 1024;
-        u++;
-    }
     char *s = turn();
-    snprintf(s, 40, "%.*f %s", u == 0 && bytes == floor(bytes) ? 0 : bytes < 10 ? 2 : 1, bytes, units[u]);
+    lab_bytes_text(s, bytes);
     return s;
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/cpu.h"
 #include "base/err.h"
+#include "base/limit.h"
 #include "kern/kern.h"
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
@@ -142,17 +143,18 @@ static json_t *meminfo(const char *text, const char *key)
 static json_t *memory_json(void)
 {
     json_t *o = json_object();
-    char *info = slurp("/proc/meminfo"), *limit = slurp("/sys/fs/cgroup/memory.max");
+    const mote__ram ram = mote__ram_of("");
+    char *info = slurp("/proc/meminfo");
     char *thp = slurp("/sys/kernel/mm/transparent_hugepage/enabled");
     put(o, "total_bytes", meminfo(info, "MemTotal"));
     put(o, "available_bytes", meminfo(info, "MemAvailable"));
     /* of the control group, where there is one */
-    put(o, "limit_bytes", limit && limit[0] >= '0' && limit[0] <= '9' ? json_integer(strtoll(limit, NULL, 10)) : json_null());
+    put(o, "limit_bytes",
+        ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
     put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
     const char *open = thp ? strchr(thp, '[') : NULL;         /* "always [madvise] never" */
     put(o, "transparent_huge_pages", open && strchr(open, ']') ? json_stringn(open + 1, strcspn(open + 1, "]")) : json_null());
     free(info);
-    free(limit);
     free(thp);
     return o;
 }

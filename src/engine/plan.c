@@ -7,13 +7,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/limit.h"
 #include "base/mem.h"
 #include "file/json.h"
 
 enum { CONFIG_MAX = 16 << 20, BLOCK_TOKENS = 256, CONTEXT_MAX = 1 << 30, CONTEXTS_MAX = 4096 };
 
-/* Global KV per token of models to compare with. Sources: DeepSeek 67B 95 layers x 8 KV heads x 128 x 2 (K, V) x 2 bytes; V2
- * and V3 layers x (512 + 64) x 2 bytes; V4-Flash 21 x (584 + 68)/4 + 20 x 584/128; V4.1-Flash 2.5 entries x (288 + 68). */
+/* Bytes of KV per token of models to compare with. Sources: DeepSeek 67B 95 layers x 8 KV heads x
+ * 128 x 2 (K, V) x 2 bytes; V2 and V3 layers x (512 + 64) x 2 bytes; V4-Flash 21 x (584 + 68)/4 +
+ * 20 x 584/128; V4.1-Flash 2.5 entries x (288 + 68). */
 static const struct { const char *name; double bytes; } references[] = {
     { "DeepSeek 67B (GQA, bf16)", 389120 }, { "DeepSeek-V2 (MLA, bf16)", 69120 }, { "DeepSeek-V3 (MLA, bf16)", 70272 },
     { "DeepSeek-V4-Flash (published formats)", 3514.25 }, { "DeepSeek-V4.1-Flash (published formats)", 890 },
@@ -21,7 +23,11 @@ static const struct { const char *name; double bytes; } references[] = {
 static const uint64_t default_contexts[] = { 4096, 32768, 131072, 1048576 };
 
 /* Whole numbers as integers, others as reals. */
-static json_t *number(double v) { return v == (double)(json_int_t)v ? json_integer((json_int_t)v) : json_real(v); }
+static json_t *number(double v)
+{
+    return v < 9e15 && !(v - (double)(json_int_t)v > 0) ? json_integer((json_int_t)v) :
+                                                          json_real(v);
+}
 static json_t *ratio(double a, double b) { return b > 0 ? json_real(a / b) : json_null(); }
 static json_t *bytes(uint64_t v) { return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v); }
 
@@ -30,36 +36,56 @@ static void put(json_t *object, const char *key, json_t *value) { json_object_se
 
 /* ---- sums ----------------------------------------------------------------------------------------------------- */
 
-static void per_token(const mote__plan_cache *c, double parts[4])
+/* What a token adds: while windows that fill are not full, and after. Returns the sum of parts. */
+static double per_token(const mote__plan_cache *c, int windows_too, double parts[4])
 {
     memset(parts, 0, 4 * sizeof *parts);
     for (size_t i = 0; i < c->n_streams; i++) {
         const mote__plan_stream *s = &c->streams[i];
+        if (s->window && !windows_too)
+            continue;
         double entries = (double)s->count / (double)s->ratio;
         parts[0] += entries * (double)s->main_codes;
         parts[1] += entries * (double)s->main_scales;
         parts[2] += entries * (double)s->index_codes;
         parts[3] += entries * (double)s->index_scales;
     }
+    return parts[0] + parts[1] + parts[2] + parts[3];
 }
 
-static double sum4(const double v[4]) { return v[0] + v[1] + v[2] + v[3]; }
+static size_t part_bytes(const mote__plan_stream *s, int part)
+{
+    return part ? s->index_codes + s->index_scales : s->main_codes + s->main_scales;
+}
 
-/* Whole entries of `ctx` tokens. plan_families.c bounds the factors, so that this stays below 2^63. */
-static uint64_t global_bytes(const mote__plan_cache *c, uint64_t ctx)
+/* Whole entries of `ctx` tokens, of one part. plan_families.c bounds the factors, so that this
+ * stays below 2^63. */
+static uint64_t global_part(const mote__plan_cache *c, uint64_t ctx, int part)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < c->n_streams; i++) {
-        const mote__plan_stream *s = &c->streams[i];
-        sum += ctx / s->ratio * s->count * (s->main_codes + s->main_scales + s->index_codes + s->index_scales);
-    }
+    for (size_t i = 0; i < c->n_streams; i++)
+        if (!c->streams[i].window)
+            sum +=
+                ctx / c->streams[i].ratio * c->streams[i].count * part_bytes(&c->streams[i], part);
     return sum;
 }
 
+static uint64_t global_bytes(const mote__plan_cache *c, uint64_t ctx)
+{
+    return global_part(c, ctx, 0) + global_part(c, ctx, 1);
+}
+
+/* Windows that are there whole from the start, and those that fill. */
 static uint64_t window_bytes(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
 {
-    uint64_t tokens = p->window_is_constant || ctx > p->window ? p->window : ctx;
-    return tokens * c->n_window_layers * c->window_entry;
+    uint64_t sum = (uint64_t)p->window * c->n_window_layers * c->window_entry;
+    for (size_t i = 0; i < c->n_streams; i++) {
+        const mote__plan_stream *s = &c->streams[i];
+        if (s->window)
+            sum += (ctx < s->window ? ctx : s->window) * s->count *
+                   (part_bytes(s, 0) + part_bytes(s, 1));
+    }
+    return sum;
 }
 
 /* What a sequence holds in mote: blocks of 256 tokens, windows, partial groups. Other families: entries and windows. */
@@ -115,6 +141,7 @@ static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
             put(o, "layer", json_integer(s->layer));
         put(o, "layers", bytes(s->count));
         put(o, "ratio", bytes(s->ratio));
+        put(o, "window", s->window ? bytes(s->window) : json_null());
         put_part(o, p, 0, "format", json_string(s->main_format));
         put_part(o, p, 0, "bytes_per_entry", bytes(main));
         put_part(o, p, 1, "format", s->index_format ? json_string(s->index_format) : json_null());
@@ -125,16 +152,31 @@ static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
     return list;
 }
 
+/* Weights and attention: two operations for each value of a product. */
+static json_t *flops_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx, int token)
+{
+    if (!p->knows_use)
+        return json_null();
+    return json_real(2.0 * (double)p->use[token].products +
+                     mote__plan_attention(p, c, ctx, token).flops);
+}
+
 static json_t *context_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
 {
     json_t *o = json_object();
     uint64_t global = global_bytes(c, ctx), window = window_bytes(p, c, ctx);
     put(o, "ctx", bytes(ctx));
+    for (int part = 0; part < 2; part++)
+        put_part(o, p, part, "bytes", bytes(global_part(c, ctx, part)));
     put(o, "global_bytes", bytes(global));
     put(o, "window_bytes", bytes(window));
     put(o, "total_bytes", bytes(global + window));
     put(o, "held_bytes", bytes(held_bytes(p, c, ctx)));
     put(o, "classical_bytes", number(classical(p) * (double)ctx));
+    put(o, "answer_cache_read_bytes",
+        number(mote__plan_attention(p, c, ctx, MOTE_PLAN_ANSWER).cache_bytes));
+    put(o, "prompt_flops", flops_json(p, c, ctx, MOTE_PLAN_PROMPT));
+    put(o, "answer_flops", flops_json(p, c, ctx, MOTE_PLAN_ANSWER));
     put(o, "beyond_model", json_boolean(ctx > p->max_context));
     return o;
 }
@@ -153,7 +195,8 @@ static json_t *contexts_json(const mote__plan *p, const mote__plan_cache *c, con
     return list;
 }
 
-/* Rows for the family's usual formats; one that does not fit the geometry is left out. */
+/* Rows for the family's usual formats, as --kv takes them; one that does not fit the geometry is
+ * left out. */
 static json_t *formats_json(const mote__plan *p, double now)
 {
     json_t *list = json_array();
@@ -164,14 +207,17 @@ static json_t *formats_json(const mote__plan *p, double now)
             free(c.kv);
             continue;
         }
-        per_token(&c, v);
+        double sum = per_token(&c, 1, v), rest[4];
         json_t *o = json_object();
+        put(o, "option", json_string(**kv ? *kv : "published"));
         put(o, "kv", json_string(c.kv));
-        put(o, "global_bytes_per_token", number(sum4(v)));
+        put(o, "bytes_per_token", number(sum));
+        put(o, "global_bytes_per_token", number(per_token(&c, 0, rest)));
         put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
         put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
         put(o, "window_bytes_per_sequence", bytes(window_bytes(p, &c, CONTEXT_MAX)));
-        put(o, "times", ratio(sum4(v), now));
+        put(o, "classical_times", ratio(classical(p), sum));
+        put(o, "times", ratio(sum, now));
         json_array_append_new(list, o);
         free(c.kv);
     }
@@ -191,22 +237,38 @@ static json_t *references_json(double now)
     return list;
 }
 
-static uint64_t weights_total(const mote__plan *p)
+static json_t *groups_json(const uint64_t *sums)
 {
-    uint64_t sum = 0;
-    for (int g = 0; g < MOTE_TGROUPS; g++)
-        sum = mote__add(sum, p->weights[g]);
-    return sum;
+    json_t *o = json_object();
+    uint64_t total = 0;
+    for (int g = 0; g < MOTE_TGROUPS; g++) {
+        put(o, mote__tgroup_name((mote__tgroup)g), bytes(sums[g]));
+        total = mote__add(total, sums[g]);
+    }
+    put(o, "total", bytes(total));
+    return o;
 }
 
-static json_t *weights_json(const mote__plan *p)
+/* What the engine loads; draft layers, vision and the rest stay on disk. */
+static uint64_t loaded(const uint64_t *sums)
 {
-    if (!strcmp(p->weights_source, "unknown"))
+    return sums[MOTE_TG_DENSE] + sums[MOTE_TG_EXPERTS] + sums[MOTE_TG_ENGRAM];
+}
+
+static json_t *token_json(const mote__plan *p)
+{
+    static const char *const names[MOTE_PLAN_TOKENS] = { "prompt", "answer" };
+    if (!p->knows_use)
         return json_null();
     json_t *o = json_object();
-    for (int g = 0; g < MOTE_TGROUPS; g++)
-        put(o, mote__tgroup_name((mote__tgroup)g), bytes(p->weights[g]));
-    put(o, "total", bytes(weights_total(p)));
+    for (int t = 0; t < MOTE_PLAN_TOKENS; t++) {
+        json_t *one = json_object();
+        put(one, "active_parameters", bytes(p->use[t].values));
+        put(one, "weight_bytes", p->knows_bytes ? bytes(p->use[t].bytes) : json_null());
+        put(one, "expert_bytes", p->knows_bytes ? bytes(p->expert_use[t].bytes) : json_null());
+        put(one, "weight_flops", bytes(2 * p->use[t].products));
+        put(o, names[t], one);
+    }
     return o;
 }
 
@@ -224,18 +286,55 @@ static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, ui
     return o;
 }
 
-static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram)
+/* Weights mapped: what one sequence of that many tokens leaves for their pages, and what has to be
+ * read again and again. */
+static json_t *paging_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
+                           const json_t *contexts)
 {
-    /* what the engine loads; draft layers and vision stay on disk */
-    uint64_t loaded = mote__add(mote__add(p->weights[MOTE_TG_DENSE], p->weights[MOTE_TG_EXPERTS]), p->weights[MOTE_TG_ENGRAM]);
-    int known = strcmp(p->weights_source, "unknown") != 0;
-    json_t *o = json_object(), *resident = known ? placement_json(p, c, ram, loaded) : json_null();
+    json_t *list = json_array();
+    const json_t *context;
+    size_t i;
+    json_array_foreach(contexts, i, context)
+    {
+        json_t *o = json_object();
+        uint64_t ctx = (uint64_t)json_integer_value(json_object_get(context, "ctx")),
+                 held = held_bytes(p, c, ctx);
+        put(o, "ctx", bytes(ctx));
+        put(o, "held_bytes", bytes(held));
+        put(o, "page_bytes", held <= ram ? bytes(ram - held) : json_null());
+        int known = held <= ram && p->knows_use && p->knows_bytes;
+        mote__plan_disk d = mote__plan_paging(p, held <= ram ? ram - held : 0);
+        put(o, "experts_in_memory_bytes", known ? bytes(d.experts_in_memory) : json_null());
+        put(o, "answer_disk_bytes", known ? bytes(d.answer_bytes) : json_null());
+        put(o, "prompt_chunk_disk_bytes", known ? bytes(d.chunk_bytes) : json_null());
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+/* ram 0: the machine's, or its control group's. Null where the system does not say. */
+static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
+                        const json_t *contexts)
+{
+    const mote__ram machine = mote__ram_of("");
+    int given = ram != 0;
+    if (!given && machine.total == UINT64_MAX)
+        return json_null();
+    ram = given ? ram : machine.total;
+    json_t *o = json_object(), *mapped = placement_json(p, c, ram, 0);
+    json_t *resident = p->knows_bytes ? placement_json(p, c, ram, loaded(p->weights)) : json_null();
     put(o, "bytes", bytes(ram));
-    put(o, "weights_bytes", known ? bytes(loaded) : json_null());
-    put(o, "fits_ctx", known ? json_incref(json_object_get(resident, "fits_ctx")) : json_null());
+    put(o, "source",
+        json_string(given                  ? "given" :
+                    machine.limited <= ram ? "control group" :
+                                             "machine"));
+    put(o, "available_bytes", given ? json_null() : bytes(machine.available));
+    put(o, "weights_bytes", p->knows_bytes ? bytes(loaded(p->weights)) : json_null());
+    put(o, "fits_ctx",
+        p->knows_bytes ? json_incref(json_object_get(resident, "fits_ctx")) : json_null());
     put(o, "resident", resident);
-    put(o, "streamed", known ? placement_json(p, c, ram, p->weights[MOTE_TG_DENSE]) : json_null());
-    put(o, "mapped", placement_json(p, c, ram, 0));
+    put(mapped, "contexts", p->runs ? paging_json(p, c, ram, contexts) : json_null());
+    put(o, "mapped", mapped);
     return o;
 }
 
@@ -243,8 +342,7 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
 {
     json_t *o = json_object();
     double v[4];
-    per_token(c, v);
-    double now = sum4(v);
+    double now = per_token(c, 1, v), rest[4];
     int v41 = !strcmp(p->family, "deepseek_v41");
     put(o, "path", json_string(p->path));
     put(o, "family", json_string(p->family));
@@ -255,9 +353,12 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "runs", json_boolean(p->runs));
     put(o, "runs_note", p->runs_note[0] ? json_string(p->runs_note) : json_null());
     put(o, "max_context", bytes(p->max_context));
-    put(o, "n_parameters", strcmp(p->weights_source, "unknown") ? bytes(p->n_parameters) : json_null());
+    put(o, "n_parameters", p->knows_parameters ? bytes(loaded(p->parameters)) : json_null());
+    put(o, "parameters", p->knows_parameters ? groups_json(p->parameters) : json_null());
+    put(o, "token", token_json(p));
     put(o, "kv", json_string(c->kv));
-    put(o, "global_bytes_per_token", number(now));
+    put(o, "bytes_per_token", number(now));
+    put(o, "global_bytes_per_token", number(per_token(c, 0, rest)));
     put(o, "part_names", json_pack("[s, s]", p->part_names[0], p->part_names[1]));
     put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
     put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
@@ -265,6 +366,7 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "sources", streams_json(p, c));
     put(o, "window_tokens", bytes(p->window));
     put(o, "window_format", c->window_format ? json_string(c->window_format) : json_null());
+    put(o, "window_bytes_per_token", number(now - per_token(c, 0, rest)));
     put(o, "window_bytes_per_sequence", bytes(window_bytes(p, c, CONTEXT_MAX)));
     put(o, "partial_group_bytes_per_sequence", bytes(p->pending_bytes));
     if (p->runs) {
@@ -275,12 +377,13 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "ratio_to_classical", ratio(classical(p), now));
     put(o, "formats", formats_json(p, now));
     put(o, "references", references_json(now));
-    put(o, "weights", weights_json(p));
+    put(o, "weights", p->knows_bytes ? groups_json(p->weights) : json_null());
+    put(o, "header_bytes",
+        p->knows_bytes && p->header_bytes ? bytes(p->header_bytes) : json_null());
     put(o, "weights_source", json_string(p->weights_source));
     put(o, "weights_note", p->weights_note[0] ? json_string(p->weights_note) : json_null());
     put(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
-    if (ram)
-        put(o, "ram", ram_json(p, c, ram));
+    put(o, "ram", ram_json(p, c, ram, json_object_get(o, "contexts")));
     return o;
 }
 

@@ -19,23 +19,36 @@ typedef struct mote__plan_family {
 
 int mote__plan_get_size(const mote__plan *p, const char *key, size_t max, int needed, size_t *value, mote_err *err)
 {
-    json_t *v;
-    int rc = needed ? mote__json_need(&v, p->text, key, JSON_INTEGER, p->path, err)
-                    : mote__json_get(&v, p->text, key, JSON_INTEGER, p->path, err);
+    json_t *v = json_object_get(p->text, key);
+    double real = json_is_real(v) ? json_real_value(v) : 0.5;
+    int whole =
+        real >= 0 && real < 9e15 && !(real - (double)(json_int_t)real > 0); /* some write 64.0 */
+    int rc = whole  ? MOTE_OK :
+             needed ? mote__json_need(&v, p->text, key, JSON_INTEGER, p->path, err) :
+                      mote__json_get(&v, p->text, key, JSON_INTEGER, p->path, err);
     if (rc)
         return rc;
     *value = 0;
     if (!v)
         return MOTE_OK;
-    json_int_t i = json_integer_value(v);
+    json_int_t i = whole ? (json_int_t)real : json_integer_value(v);
     if (i < (needed ? 1 : 0) || (uint64_t)i > max)
         return mote__fail(err, MOTE_EFORMAT, "%s: '%s' is %lld, outside %d to %zu", p->path, key, (long long)i, needed ? 1 : 0, max);
     *value = (size_t)i;
     return MOTE_OK;
 }
 
-/* Bounds that keep every later product below 2^63: 2^10 layers x 2^20 values x 2 x 4 bytes x 2^30 tokens. */
-enum { LAYERS_MAX = 1024, VALUES_MAX = 1 << 20, CONTEXT_MAX = 1 << 30 };
+/* The same for what may be missing, but not be 0. */
+static int get_positive(const mote__plan *p, const char *key, size_t max, size_t *value,
+                        mote_err *err)
+{
+    const json_t *v = json_object_get(p->text, key);
+    return mote__plan_get_size(p, key, max, v && !json_is_null(v), value, err);
+}
+
+/* Bounds that keep every sum of a cache below 2^63: 2^10 layers x 2^19 values x 2 x 4 bytes x 2^30
+ * tokens. */
+enum { LAYERS_MAX = 1024, VALUES_MAX = 1 << 19, HIDDEN_MAX = 1 << 20, CONTEXT_MAX = 1 << 30 };
 
 static int read_common(mote__plan *p, mote_err *err)
 {
@@ -73,13 +86,21 @@ static int read_v41(mote__plan *p, mote_err *err)
     p->n_kv_heads = 1;
     p->head_dim = c->head_dim;
     p->index_dim = c->index_head_dim;
+    p->index_heads = c->index_n_heads;
+    p->index_topk = c->index_topk;
     p->window = c->window;
-    p->window_is_constant = 1;
     p->max_context = c->max_context;
     /* up to ratio - 1 tokens wait for their group: a value and a gate score per channel, fp32 */
     for (size_t i = 0; i < c->n_kv_sources; i++)
         p->pending_bytes += (c->compress_ratios[c->kv_sources[i]] - 1) * 2 * c->head_dim * sizeof(float);
     return MOTE_OK;
+}
+
+/* The indexer beside index_head_dim. */
+static int read_indexer(mote__plan *p, mote_err *err)
+{
+    int rc = get_positive(p, "index_n_heads", 65536, &p->index_heads, err);
+    return rc ? rc : get_positive(p, "index_topk", CONTEXT_MAX, &p->index_topk, err);
 }
 
 static int read_v4(mote__plan *p, mote_err *err)
@@ -95,12 +116,13 @@ static int read_v4(mote__plan *p, mote_err *err)
     if (!rc)
         rc = mote__plan_get_size(p, "sliding_window", CONTEXT_MAX, 1, &p->window, err);
     if (!rc)
+        rc = read_indexer(p, err);
+    if (!rc)
         rc = mote__json_need(&ratios, p->text, "compress_ratios", JSON_ARRAY, p->path, err);
     if (rc)
         return rc;
     p->family = "deepseek_v4";
     p->n_kv_heads = 1;
-    p->window_is_constant = 1;
     p->csa_ratio = 4;
     p->hca_ratio = 128;
     if (p->rope_dim >= p->head_dim)
@@ -129,6 +151,8 @@ static int read_mla(mote__plan *p, mote_err *err)
         rc = mote__plan_get_size(p, "qk_rope_head_dim", 65536, 1, &p->rope_dim, err);
     if (!rc)
         rc = mote__plan_get_size(p, "index_head_dim", 65536, 0, &p->index_dim, err);
+    if (!rc)
+        rc = read_indexer(p, err);
     size_t nope = 0, v = 0;
     if (!rc)
         rc = mote__plan_get_size(p, "qk_nope_head_dim", 4096, 1, &nope, err);
@@ -140,11 +164,14 @@ static int read_mla(mote__plan *p, mote_err *err)
     return rc;
 }
 
-/* Which layers slide: a list that says it layer by layer, or one window for all (from max_window_layers on, if that is there). */
+/* Which layers slide: a list that says it layer by layer, or one window: over all layers, or in
+ * Qwen models, where it is switched on, over those from max_window_layers on. */
 static int read_sliding(mote__plan *p, mote_err *err)
 {
     json_t *types, *use;
     size_t window, first;
+    int is_qwen = !strncmp(p->model_type, "qwen", 4);
+    const json_t *from = json_object_get(p->text, "max_window_layers");
     int rc = mote__json_get(&types, p->text, "layer_types", JSON_ARRAY, p->path, err);
     if (!rc)
         rc = mote__json_get(&use, p->text, "use_sliding_window", JSON_TRUE, p->path, err);
@@ -167,9 +194,14 @@ static int read_sliding(mote__plan *p, mote_err *err)
         }
         if (p->n_sliding && !window)
             return mote__fail(err, MOTE_EFORMAT, "%s: 'sliding_window' is missing, 'layer_types' asks for it", p->path);
-    } else if (window && !json_is_false(use)) {
+    } else if (window && (use ? json_is_true(use) : !is_qwen)) {
+        first = !is_qwen                    ? 0 :
+                from && !json_is_null(from) ? first :
+                                              28; /* as the published code has it */
         p->n_sliding = first < p->n_layers ? p->n_layers - first : 0;
     }
+    if (p->runs) /* never full within its context: the engine keeps all positions */
+        p->n_sliding = 0;
     p->window = p->n_sliding ? window : 0;
     return MOTE_OK;
 }
@@ -179,11 +211,11 @@ static int read_gqa(mote__plan *p, mote_err *err)
     size_t hidden = 0;
     int rc = read_common(p, err);
     if (!rc)
-        rc = mote__plan_get_size(p, "num_key_value_heads", 65536, 0, &p->n_kv_heads, err);
+        rc = get_positive(p, "num_key_value_heads", 65536, &p->n_kv_heads, err);
     if (!rc)
-        rc = mote__plan_get_size(p, "head_dim", 65536, 0, &p->head_dim, err);
+        rc = get_positive(p, "head_dim", 65536, &p->head_dim, err);
     if (!rc)
-        rc = mote__plan_get_size(p, "hidden_size", VALUES_MAX, 1, &hidden, err);
+        rc = mote__plan_get_size(p, "hidden_size", HIDDEN_MAX, 1, &hidden, err);
     if (rc)
         return rc;
     if (!p->n_kv_heads)
@@ -302,10 +334,25 @@ static char *text_of(const mote__kv_spec *spec, int has_index)
     return n < 0 ? NULL : text;
 }
 
+/* The default is bf16 and, as published, indexer keys in fp8; what --kv does not name stays so. */
 static int cache_mla(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
     mote__kv_spec spec;
-    int rc = parse_foreign(&spec, p, kv && *kv ? kv : p->index_dim ? "bf16,index=fp8" : "bf16", gcd(p->latent_dim, p->rope_dim), err);
+    char *full;
+    int has_main = 0, has_index = !p->index_dim;
+    for (const char *at = kv ? kv : ""; *at; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = strcspn(at, ",="), is_index = n == 5 && !memcmp(at, "index", 5);
+        has_index |= (int)is_index;
+        has_main |= !is_index;
+    }
+    if (asprintf(&full, "%s%s%s%s", kv ? kv : "", kv && *kv && !(has_main && has_index) ? "," : "",
+                 has_main ? "" : "bf16",
+                 has_index ? "" :
+                 has_main  ? "index=fp8" :
+                             ",index=fp8") < 0)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory");
+    int rc = parse_foreign(&spec, p, full, gcd(p->latent_dim, p->rope_dim), err);
+    free(full);
     if (rc)
         return rc;
     cache->streams[cache->n_streams++] = stream_of(p->n_layers, 1, -1, p->latent_dim + p->rope_dim, spec.main[0], p->index_dim,
@@ -343,9 +390,9 @@ static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *k
         for (size_t i = 0; i < (uniform ? n_global > 0 : told_apart); i++)
             cache->streams[cache->n_streams++] = uniform ? s : stream_of(1, 1, (int)i, dim, spec.main[i], dim, spec.index[i]);
         if (p->n_sliding) {
-            cache->n_window_layers = p->n_sliding;
-            cache->window_entry = s.main_codes + s.main_scales + s.index_codes + s.index_scales;
-            cache->window_format = s.main_format;
+            s.count = p->n_sliding;
+            s.window = p->window;
+            cache->streams[cache->n_streams++] = s;
         }
         rc = keep_text(cache, mote__kv_spec_text(&spec, like), err);
     }
@@ -355,16 +402,33 @@ static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *k
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
+/* Arguments of --kv, the default first. One list for text, JSON and pages: the same words mean the
+ * same bytes. */
 static const char *const presets_v41[] = {
-    "main=fp4,index=mxfp4", "main=mxfp4,index=mxfp4", "main=fp4-32,index=mxfp4", "main=fp4-64,index=mxfp4",
-    "main=fp4-128,index=mxfp4", "main=fp8,index=fp8", "main=bf16,index=bf16,window=bf16", "main=f32,index=f32,window=f32", NULL,
+    "fp4",
+    "mxfp4",
+    "fp4-32",
+    "fp4-64",
+    "fp4-128",
+    "fp8",
+    "fp8,index=fp8",
+    "bf16",
+    "bf16,index=bf16,window=bf16",
+    "f32,index=f32,window=f32",
+    NULL,
 };
-static const char *const presets_other[] = { "fp4", "fp8", "bf16", NULL };
-static const char *const presets_gqa[] = { "fp4", "key=fp8,value=fp4", "fp8", "bf16", "f32", NULL };
+static const char *const presets_v4[] = {
+    "", "fp4", "mxfp4", "fp8", "fp8,index=fp8", "bf16", "bf16,index=bf16,window=bf16", NULL
+};
+static const char *const presets_mla[] = { "bf16",   "fp8",    "fp4", "mxfp4",
+                                           "fp4-32", "fp4-64", "f32", NULL };
+static const char *const presets_gqa[] = {
+    "bf16", "fp8", "key=fp8,value=fp4", "fp4", "mxfp4", "fp4-32", "fp4-64", "fp4-128", "f32", NULL,
+};
 
 #define V41 read_v41, cache_v41, presets_v41
-#define V4 read_v4, cache_v4, presets_other
-#define MLA read_mla, cache_mla, presets_other
+#define V4 read_v4, cache_v4, presets_v4
+#define MLA read_mla, cache_mla, presets_mla
 #define GQA read_gqa, cache_gqa, presets_gqa
 static const mote__plan_family families[] = {
     { "deepseek_v41", V41 }, { "deepseek_v41_text", V41 }, { "deepseek_v4", V4 },

@@ -1,7 +1,9 @@
-/* Bytes of weights by group: exactly, from the tensors of a checkpoint, or from the geometry in the published dtypes.
- * Groups: dense (every token uses them), routed experts, Engram, other (draft layers, vision, unknown). */
+/* Weights by group, and what a token uses of them: exactly, from the tensors of a checkpoint, or
+ * from the geometry in the published dtypes. Groups: dense (every token uses them), routed experts,
+ * Engram; not loaded: draft layers, vision, other. */
 #include "engine/plan.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,182 +12,311 @@
 #include "base/mem.h"
 #include "file/json.h"
 
-/* ---- geometry of what the engine runs: the table of names says it all --------------------------------------------------------- */
+void mote__plan_note(mote__plan *p, const char *fmt, ...)
+{
+    size_t n = strlen(p->weights_note);
+    if (n && n + 3 < sizeof p->weights_note)
+        n += (size_t)snprintf(p->weights_note + n, sizeof p->weights_note - n, "; ");
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p->weights_note + n, sizeof p->weights_note - n, fmt, args);
+    va_end(args);
+}
+
+/* ---- sums ------------------------------------------------------------------------------- */
+
+static void add_use(mote__plan_use *u, const mote__plan_use *v)
+{
+    u->values = mote__add(u->values, v->values);
+    u->bytes = mote__add(u->bytes, v->bytes);
+    u->products = mote__add(u->products, v->products);
+}
+
+/* n x take / of, without overflow on the way; take <= of */
+static uint64_t share(uint64_t n, uint64_t take, uint64_t of)
+{
+    return n / of * take + n % of * take / of;
+}
+
+static mote__plan_use share_of(const mote__plan_use *u, uint64_t take, uint64_t of)
+{
+    return (mote__plan_use){ share(u->values, take, of), share(u->bytes, take, of),
+                             share(u->products, take, of) };
+}
+
+/* A prompt's token runs the layers before the decoder, and of the decoder's first what makes its
+ * KV. */
+static int prompt_runs(const mote__plan *p, const mote__plan_item *i)
+{
+    if (i->layer < 0)
+        return i->cls == MOTE_TC_EMBED;
+    size_t end = strcmp(p->family, "deepseek_v41") ? p->n_layers : p->config.decoder_start;
+    return (size_t)i->layer < end || ((size_t)i->layer == end && i->only_kv);
+}
+
+void mote__plan_add(mote__plan *p, const mote__plan_item *i)
+{
+    mote__tgroup g = mote__tclass_group(i->cls);
+    p->weights[g] = mote__add(p->weights[g], i->bytes);
+    p->parameters[g] = mote__add(p->parameters[g], i->values);
+    if (!mote__tclass_is_loaded(i->cls))
+        return;
+    const mote__plan_use all = { i->values, i->bytes, i->products };
+    mote__plan_use used = i->of && i->take <= i->of ? share_of(&all, i->take, i->of) : all;
+    if (i->cls == MOTE_TC_ENGRAM_TABLE) {
+        p->table_bytes = mote__add(p->table_bytes, i->bytes);
+        p->table_rows = mote__add(p->table_rows, i->values ? i->take : 0);
+    }
+    for (int t = 0; t < MOTE_PLAN_TOKENS; t++) {
+        if (t == MOTE_PLAN_PROMPT && !prompt_runs(p, i))
+            continue;
+        int as_head = t == MOTE_PLAN_ANSWER && i->cls == MOTE_TC_EMBED && p->tied;
+        const mote__plan_use head = { i->values, i->bytes, i->values };
+        add_use(i->cls == MOTE_TC_EXPERT ? &p->expert_use[t] : &p->use[t], as_head ? &head : &used);
+    }
+}
+
+/* Of the experts, a token uses n_active out of n_experts in each layer. */
+static void finish_use(mote__plan *p)
+{
+    const mote__plan_use *e = p->expert_use;
+    p->prompt_experts = e[MOTE_PLAN_PROMPT].bytes;
+    int has_experts = e[MOTE_PLAN_ANSWER].values > 0;
+    p->knows_use =
+        p->knows_parameters && (!has_experts || (p->n_active && p->n_active <= p->n_experts));
+    for (int t = 0; p->knows_use && has_experts && t < MOTE_PLAN_TOKENS; t++) {
+        p->expert_use[t] = share_of(&p->expert_use[t], p->n_active, p->n_experts);
+        add_use(&p->use[t], &p->expert_use[t]);
+    }
+}
+
+/* ---- V4.1 from its configuration: the table of names says it all ------------------------ */
+
+static int ends(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* What the first decoder layer needs for its entries alone. */
+static int only_kv(const char *name)
+{
+    return strstr(name, ".compressor.") || strstr(name, ".indexer.wk.") ||
+           strstr(name, ".indexer.k_norm.") || strstr(name, ".attn_norm.");
+}
+
+static void take_rows(mote__plan_item *i, const mote__plan *p, uint64_t rows)
+{
+    if (i->cls == MOTE_TC_EMBED) {
+        i->take = 1;
+        i->of = p->vocab_size;
+    } else if (i->cls == MOTE_TC_ENGRAM_TABLE) {
+        i->take = (p->config.engram_max_ngram - 1) * p->config.engram_heads;
+        i->of = rows;
+        i->products = 0;
+    }
+    if (i->cls == MOTE_TC_EMBED || i->cls == MOTE_TC_NORM)
+        i->products = 0;
+}
 
 static int add_expected(void *ctx, const mote__expected *e)
 {
     mote__plan *p = ctx;
-    uint64_t *sum = &p->weights[mote__tclass_group(e->cls)];
-    *sum = mote__add(*sum, e->n_bytes);
+    mote__plan_item i = {
+        .cls = e->cls, .layer = e->layer, .only_kv = only_kv(e->name) != 0, .bytes = e->n_bytes
+    };
     if (!e->is_scale)
-        p->n_parameters = mote__add(p->n_parameters, mote__mul(e->dims[0], e->n_dims == 2 ? e->dims[1] : 1));
+        i.values = mote__mul(e->dims[0], e->n_dims == 2 ? e->dims[1] : 1);
+    i.products = e->n_dims == 2 ? i.values : 0;
+    take_rows(&i, p, e->dims[0]);
+    mote__plan_add(p, &i);
     return 0;
 }
 
-/* ---- geometry of the other families ---------------------------------------------------------------------------- */
-
-/* Running sums, saturating: a hostile geometry gives a huge number, not a small one. bytes: of an unquantised value; block: linears
- * have one byte a value and a scale per block x block (0: they are not quantised). */
-typedef struct sums { mote__plan *p; size_t bytes, block, scale_bytes; } sums;
-
-static void add(sums *s, mote__tgroup group, uint64_t values, uint64_t bytes)
+/* Draft layers look like layers without a KV source, with experts of their own. */
+static int add_draft(void *ctx, const mote__expected *e)
 {
-    s->p->n_parameters = mote__add(s->p->n_parameters, values);
-    s->p->weights[group] = mote__add(s->p->weights[group], bytes);
+    mote__plan_item i = { .cls = MOTE_TC_MTP, .layer = e->layer, .bytes = e->n_bytes };
+    if (!e->is_scale)
+        i.values = mote__mul(e->dims[0], e->n_dims == 2 ? e->dims[1] : 1);
+    if (e->layer >= 0)
+        mote__plan_add(ctx, &i);
+    return 0;
 }
 
-static void add_plain(sums *s, mote__tgroup group, uint64_t n) { add(s, group, n, mote__mul(n, s->bytes)); }
-
-static void add_linear(sums *s, mote__tgroup group, uint64_t count, uint64_t out, uint64_t in)
+static void add_plain(mote__plan *p, mote__tclass cls, uint64_t values, uint64_t bytes_each)
 {
-    uint64_t values = mote__mul(out, in);
-    uint64_t bytes = mote__mul(values, s->bytes), b = s->block;
-    if (b)
-        bytes = mote__add(values, mote__mul((out + b - 1) / b * s->scale_bytes, (in + b - 1) / b));
-    add(s, group, mote__mul(count, values), mote__mul(count, bytes));
+    mote__plan_add(
+        p, &(mote__plan_item){
+               .cls = cls, .layer = -1, .values = values, .bytes = mote__mul(values, bytes_each) });
 }
 
-/* The keys that weights follow from; 0 where absent. */
-typedef struct keys {
-    size_t vocab_size, hidden_size, intermediate_size, moe_intermediate_size, n_routed_experts, num_experts, num_local_experts,
-        n_shared_experts, shared_expert_intermediate_size, first_k_dense_replace, moe_layer_freq, decoder_sparse_step, q_lora_rank,
-        qk_nope_head_dim, v_head_dim;
-} keys;
-
-static int read_keys(keys *k, const mote__plan *p, mote_err *err)
+static void add_fp8(mote__plan *p, mote__tclass cls, uint64_t out, uint64_t in)
 {
-    const struct { const char *key; size_t *at; size_t max; } rows[] = {
-#define KEY(name, max) { #name, &k->name, max }
-        KEY(vocab_size, 1 << 24), KEY(hidden_size, 1 << 20), KEY(intermediate_size, 1 << 20), KEY(moe_intermediate_size, 1 << 20),
-        KEY(n_routed_experts, 65536), KEY(num_experts, 65536), KEY(num_local_experts, 65536), KEY(n_shared_experts, 1024),
-        KEY(shared_expert_intermediate_size, 1 << 20), KEY(first_k_dense_replace, 1024), KEY(moe_layer_freq, 1024),
-        KEY(decoder_sparse_step, 1024), KEY(q_lora_rank, 1 << 20), KEY(qk_nope_head_dim, 4096), KEY(v_head_dim, 4096),
-#undef KEY
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int rc = mote__plan_get_size(p, rows[i].key, rows[i].max, 0, rows[i].at, err);
-        if (rc)
-            return rc;
-    }
-    return MOTE_OK;
+    add_plain(p, cls, mote__mul(out, in), 1);
+    mote__plan_add(p, &(mote__plan_item){ .cls = cls,
+                                          .layer = -1,
+                                          .bytes = mote__mul((out + 31) / 32, (in + 31) / 32) });
 }
 
-static int flag(const mote__plan *p, const char *key) { return json_is_true(json_object_get(p->text, key)); }
-
-static void add_attention(sums *s, const keys *k)
+static int v41_draft(mote__plan *p, mote_err *err)
 {
-    const mote__plan *p = s->p;
-    uint64_t h = k->hidden_size, n = p->n_layers, heads = p->n_heads;
-    if (!strcmp(p->family, "mla")) {
-        uint64_t q = heads * (k->qk_nope_head_dim + p->rope_dim);
-        if (k->q_lora_rank) {
-            add_linear(s, MOTE_TG_DENSE, n, k->q_lora_rank, h);
-            add_linear(s, MOTE_TG_DENSE, n, q, k->q_lora_rank);
-            add_plain(s, MOTE_TG_DENSE, n * k->q_lora_rank);
-        } else {
-            add_linear(s, MOTE_TG_DENSE, n, q, h);
-        }
-        add_linear(s, MOTE_TG_DENSE, n, p->latent_dim + p->rope_dim, h);
-        add_linear(s, MOTE_TG_DENSE, n, heads * (k->qk_nope_head_dim + k->v_head_dim), p->latent_dim);
-        add_linear(s, MOTE_TG_DENSE, n, h, heads * k->v_head_dim);
-        add_plain(s, MOTE_TG_DENSE, n * p->latent_dim);
-        return;
-    }
-    uint64_t q = heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
-    add_linear(s, MOTE_TG_DENSE, n, q, h);
-    add_linear(s, MOTE_TG_DENSE, n, kv, h);
-    add_linear(s, MOTE_TG_DENSE, n, kv, h);
-    add_linear(s, MOTE_TG_DENSE, n, h, q);
-    int qwen2 = !strncmp(p->model_type, "qwen2", 5), qwen3 = !strncmp(p->model_type, "qwen3", 5);
-    if (qwen2 || flag(p, "attention_bias"))
-        add_plain(s, MOTE_TG_DENSE, n * (q + 2 * kv + (qwen2 ? 0 : h)));
-    if (qwen3)
-        add_plain(s, MOTE_TG_DENSE, n * 2 * p->head_dim);          /* q_norm, k_norm */
-}
-
-static void add_ffn(sums *s, const keys *k)
-{
-    const mote__plan *p = s->p;
-    uint64_t h = k->hidden_size;
-    uint64_t experts = k->n_routed_experts ? k->n_routed_experts : k->num_experts ? k->num_experts : k->num_local_experts;
-    uint64_t width = k->moe_intermediate_size ? k->moe_intermediate_size : k->intermediate_size;
-    uint64_t shared = k->shared_expert_intermediate_size ? k->shared_expert_intermediate_size : k->n_shared_experts * width;
-    size_t step = k->moe_layer_freq ? k->moe_layer_freq : k->decoder_sparse_step;
-    const json_t *dense_layers = json_object_get(p->text, "mlp_only_layers");
-    /* the selection bias, one value an expert: where the router is noaux_tc, which V3 is even where it does not say so */
-    const char *method = json_string_value(json_object_get(p->text, "topk_method"));
-    int bias = method ? !strcmp(method, "noaux_tc") : !strcmp(p->model_type, "deepseek_v3");
-    for (size_t l = 0; l < p->n_layers; l++) {
-        int moe = experts && l >= k->first_k_dense_replace && !(k->moe_layer_freq && l % step) &&
-                  !(k->decoder_sparse_step && (l + 1) % step);
-        for (size_t i = 0; i < json_array_size(dense_layers); i++)
-            moe = moe && json_integer_value(json_array_get(dense_layers, i)) != (json_int_t)l;
-        if (!moe) {
-            add_linear(s, MOTE_TG_DENSE, 3, k->intermediate_size, h);
-            continue;
-        }
-        add_plain(s, MOTE_TG_DENSE, experts * h + (bias ? experts : 0));
-        add_linear(s, MOTE_TG_EXPERTS, 3 * experts, width, h);
-        if (shared)
-            add_linear(s, MOTE_TG_DENSE, 3, shared, h);
-        if (k->shared_expert_intermediate_size)
-            add_plain(s, MOTE_TG_DENSE, h);                        /* the shared expert's own gate */
-    }
-}
-
-static int from_geometry(mote__plan *p, mote_err *err)
-{
-    p->weights_source = "geometry";
-    if (!strcmp(p->family, "deepseek_v41")) {
-        if (p->config.n_mtp_layers)
-            snprintf(p->weights_note, sizeof p->weights_note, "draft layers and vision are not counted");
-        return mote__expected_tensors(&p->config, add_expected, p);
-    }
-    keys k = { 0 };
-    int rc = read_keys(&k, p, err);
-    if (rc)
+    size_t experts, rank,
+        targets = json_array_size(json_object_get(p->text, "dspark_target_layer_ids"));
+    int rc = mote__plan_get_size(p, "dspark_n_routed_experts", 65536, 0, &experts, err);
+    if (!rc)
+        rc = mote__plan_get_size(p, "dspark_markov_rank", 1 << 20, 0, &rank, err);
+    if (rc || !p->config.n_mtp_layers)
         return rc;
-    const json_t *quant = json_object_get(p->text, "quantization_config"), *dtype = json_object_get(p->text, "torch_dtype");
-    if (!quant)
-        quant = json_object_get(p->root, "quantization_config");
-    const char *method = json_string_value(json_object_get(quant, "quant_method"));
-    int known_quant = !quant || (method && !strcmp(method, "fp8") && json_object_get(quant, "weight_block_size"));
-    const char *type = json_string_value(dtype ? dtype : json_object_get(p->text, "dtype"));
-    if (!strcmp(p->family, "deepseek_v4") || !k.vocab_size || !k.hidden_size || !k.intermediate_size || !known_quant) {
-        p->weights_source = "unknown";
+    if (!experts || !rank || !targets) {
+        mote__plan_note(p,
+                        "draft layers are not counted: their sizes are not in the configuration");
         return MOTE_OK;
     }
-    sums s = { .p = p, .bytes = type && !strcmp(type, "float32") ? 4 : 2 };
-    if (quant) {                             /* what the engine runs has E8M0 scales of 32 x 32; others fp32 of 128 x 128 */
-        s.block = p->runs ? 32 : 128;
-        s.scale_bytes = p->runs ? 1 : 4;
-    }
-    add_plain(&s, MOTE_TG_DENSE, (uint64_t)k.vocab_size * k.hidden_size * (flag(p, "tie_word_embeddings") ? 1 : 2));
-    add_plain(&s, MOTE_TG_DENSE, (uint64_t)k.hidden_size * (2 * p->n_layers + 1));
-    add_attention(&s, &k);
-    add_ffn(&s, &k);
-    if (json_is_integer(json_object_get(p->text, "num_nextn_predict_layers")))
-        snprintf(p->weights_note, sizeof p->weights_note, "draft layers are not counted");
+    mote__config *like = malloc(sizeof *like);
+    if (!like)
+        return mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+    *like = p->config;
+    like->n_layers = p->config.n_mtp_layers;
+    like->n_kv_sources = like->n_index_sources = like->n_engram_layers = 0;
+    like->n_routed_experts = experts;
+    mote__expected_tensors(like, add_draft, p);
+    free(like);
+    uint64_t h = p->config.hidden_size, v = p->config.vocab_size;
+    add_fp8(p, MOTE_TC_MTP, h, mote__mul(targets, h)); /* main_proj */
+    add_plain(p, MOTE_TC_MTP, 2 * h + mote__mul(2 * v, rank) + h + rank,
+              2); /* two norms, the Markov head, the confidence head */
+    if (p->config.image_token >= 0)
+        add_plain(p, MOTE_TC_MTP, mote__mul(p->config.n_mtp_layers, experts), 4); /* gate.bias_vl */
     return MOTE_OK;
 }
 
-/* ---- a checkpoint's tensors ------------------------------------------------------------------------------------- */
+/* Blocks of norm, qkv and output with biases, norm, a gated pair of matrices; the patches' linear;
+ * a last norm; two layers that bring the joined patches to the text's width; and three vectors
+ * around an image. All in BF16. */
+static int v41_vision(mote__plan *p, mote_err *err)
+{
+    json_t *o;
+    int rc = mote__json_get(&o, p->root, "vision_config", JSON_OBJECT, p->path, err);
+    if (rc)
+        return rc;
+    if (!o) {
+        if (p->config.image_token >= 0)
+            mote__plan_note(p, "vision is not counted: its sizes are not in the configuration");
+        return MOTE_OK;
+    }
+    static const char *const keys[] = { "num_hidden_layers", "hidden_size", "intermediate_size",
+                                        "patch_size", "downsample_ratio" };
+    static const size_t most[] = { 1024, 1 << 20, 1 << 20, 1024, 64 };
+    uint64_t n[5];
+    mote__plan inner = { .path = p->path, .text = o };
+    for (size_t k = 0; k < 5; k++) {
+        size_t value;
+        rc = mote__plan_get_size(&inner, keys[k], most[k], 0, &value, err);
+        if (rc)
+            return rc;
+        n[k] = value;
+    }
+    if (!n[0])
+        return MOTE_OK;
+    if (!n[1] || !n[2] || !n[3] || !n[4]) {
+        mote__plan_note(p, "vision is not counted: 'vision_config' lacks some of its sizes");
+        return MOTE_OK;
+    }
+    uint64_t d = n[1], h = p->config.hidden_size, block = 4 * d * d + 3 * n[2] * d + 6 * d;
+    uint64_t values = mote__add(mote__mul(n[0], block), 3 * n[3] * n[3] * d + 2 * d);
+    add_plain(p, MOTE_TC_VISION, mote__add(values, d * n[4] * n[4] * h + h * h + 2 * h + 3 * h), 2);
+    add_plain(p, MOTE_TC_IMAGE_BIAS, mote__mul(p->n_layers, p->config.n_routed_experts), 4);
+    return MOTE_OK;
+}
+
+static int v41_geometry(mote__plan *p, mote_err *err)
+{
+    p->knows_bytes = p->knows_parameters = 1;
+    int rc = mote__expected_tensors(&p->config, add_expected, p);
+    if (!rc)
+        rc = v41_draft(p, err);
+    return rc ? rc : v41_vision(p, err);
+}
+
+/* ---- a checkpoint's tensors ------------------------------------------------------------- */
+
+/* Parts of a quantised matrix that are no parameters of the model. */
+static int is_side(const char *name)
+{
+    static const char *const tails[] = {
+        ".scale",
+        ".weight_scale_inv",
+        ".weight_scale",
+        ".input_scale",
+        ".scales",
+        ".qzeros",
+        ".g_idx",
+        ".weight_zero_point",
+        ".weight_shape",
+        ".weight_g_idx",
+        ".weight_global_scale",
+        ".input_global_scale",
+        ".absmax",
+        ".quant_map",
+        ".nested_absmax",
+        ".nested_quant_map",
+        ".inv_freq",
+    };
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (ends(name, tails[i]))
+            return 1;
+    return strstr(name, ".quant_state.") != NULL;
+}
+
+static uint64_t values_of(const mote__tensor *t, const mote__plan *p, uint64_t bits)
+{
+    uint64_t n = t->n_bytes / mote__dtype_bytes(t->dtype);
+    if (is_side(t->name))
+        return 0;
+    if (ends(t->name, ".qweight") || ends(t->name, ".weight_packed"))
+        return t->n_bytes / bits * 8 + t->n_bytes % bits * 8 / bits;
+    int two_codes = (t->dtype == MOTE_DT_I8 && !strncmp(p->family, "deepseek_v4", 11)) ||
+                    (t->dtype == MOTE_DT_U8 && bits == 4);
+    return two_codes ? 2 * n : n;
+}
+
+/* Tensors of models that the engine has no table for: what their names say. */
+static mote__tclass foreign_class(const char *name, const mote__plan *p, int *layer)
+{
+    const char *at = strstr(name, "layers.");
+    *layer = at && at[7] >= '0' && at[7] <= '9' ? atoi(at + 7) : -1;
+    if (strstr(name, "visual.") || strstr(name, "vision"))
+        return MOTE_TC_VISION;
+    if (!strncmp(name, "mtp.", 4) || (*layer >= 0 && (size_t)*layer >= p->n_layers))
+        return MOTE_TC_MTP;
+    if (strstr(name, ".experts."))
+        return MOTE_TC_EXPERT;
+    if (strstr(name, "embed_tokens.") || !strncmp(name, "embed.", 6))
+        return MOTE_TC_EMBED;
+    if (!strncmp(name, "lm_head.", 8) || !strncmp(name, "head.", 5))
+        return MOTE_TC_HEAD;
+    return strstr(name, "norm") ? MOTE_TC_NORM : MOTE_TC_ATTENTION;
+}
 
 static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
 {
-    int v41 = !strcmp(p->family, "deepseek_v41");
-    p->weights_source = "checkpoint";
-    for (size_t i = 0; i < mote__checkpoint_n_tensors(ckpt); i++) {
-        const mote__tensor *t = mote__checkpoint_tensor(ckpt, i);
-        mote__tgroup group = v41 ? mote__tclass_group(mote__tensor_class(t->name, &p->config, NULL, NULL))
-                                 : strstr(t->name, ".experts.") ? MOTE_TG_EXPERTS : MOTE_TG_DENSE;
-        p->weights[group] += t->n_bytes;          /* lies in mapped files: no overflow */
-        size_t n = strlen(t->name);
-        int is_scale = (n > 6 && !strcmp(t->name + n - 6, ".scale")) || (n > 17 && !strcmp(t->name + n - 17, ".weight_scale_inv"));
-        uint64_t values = t->n_bytes / mote__dtype_bytes(t->dtype);
-        if (!is_scale)
-            p->n_parameters += t->dtype == MOTE_DT_I8 && v41 ? 2 * values : values;      /* two codes a byte */
+    p->knows_bytes = p->knows_parameters = 1;
+    const json_t *bits = json_object_get(mote__plan_quantization(p), "bits");
+    const json_int_t asked = json_is_integer(bits) ? json_integer_value(bits) : 4;
+    for (size_t n = 0; n < mote__checkpoint_n_tensors(ckpt); n++) {
+        const mote__tensor *t = mote__checkpoint_tensor(ckpt, n);
+        mote__plan_item i = { .bytes = t->n_bytes, .only_kv = only_kv(t->name) != 0 };
+        i.cls = p->runs ? mote__tensor_class(t->name, &p->config, &i.layer, NULL) :
+                          foreign_class(t->name, p, &i.layer);
+        i.values = values_of(t, p, asked >= 1 && asked <= 8 ? (uint64_t)asked : 4);
+        i.products = t->n_dims >= 2 ? i.values : 0;
+        take_rows(&i, p, t->n_dims ? t->shape[0] : 0);
+        mote__plan_add(p, &i);
     }
+    for (size_t s = 0; s < mote__checkpoint_n_shards(ckpt); s++)
+        p->header_bytes = mote__add(p->header_bytes, mote__checkpoint_shard_bytes(ckpt, s));
+    p->header_bytes -= mote__checkpoint_bytes(ckpt);
 }
 
 static int exists(const char *folder, const char *name)
@@ -195,25 +326,67 @@ static int exists(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && !stat(path, &st);
 }
 
-int mote__plan_weights(mote__plan *p, const char *folder, mote_err *err)
+/* Saturated sums are no sums. */
+static int check_sums(const mote__plan *p, mote_err *err)
 {
-    memset(p->weights, 0, sizeof p->weights);
-    p->n_parameters = 0;
+    uint64_t sums[2] = { 0, 0 };
+    for (int g = 0; g < MOTE_TGROUPS; g++) {
+        sums[0] = mote__add(sums[0], p->weights[g]);
+        sums[1] = mote__add(sums[1], p->parameters[g]);
+    }
+    if (sums[0] > INT64_MAX || sums[1] > INT64_MAX ||
+        p->use[MOTE_PLAN_ANSWER].products > INT64_MAX / 2)
+        return mote__fail(err, MOTE_EFORMAT,
+                          "%s: a model of these sizes would have more than 2^63 bytes of weights",
+                          p->path);
+    return MOTE_OK;
+}
+
+static int read_weights(mote__plan *p, const char *folder, mote_err *err)
+{
+    int v41 = !strcmp(p->family, "deepseek_v41");
+    if (v41) {
+        p->vocab_size = p->config.vocab_size;
+        p->n_experts = p->config.n_routed_experts;
+        p->n_active = p->config.n_experts_per_token;
+    }
     char why[400] = "";
     if (folder && (exists(folder, "model.safetensors.index.json") || exists(folder, "model.safetensors"))) {
         mote__checkpoint *ckpt;
         mote_err reason = { 0 };
-        int rc = mote__checkpoint_open(&ckpt, folder, &reason);
-        if (!rc) {
-            from_checkpoint(p, ckpt);
+        if (!mote__checkpoint_open(&ckpt, folder, &reason)) {
+            p->weights_source = "checkpoint";
+            /* what a token uses of the experts and of the embedding is not in the tensors */
+            mote__plan other = *p;
+            int rc = v41 ? MOTE_OK : mote__plan_geometry(&other, err);
+            p->vocab_size = other.vocab_size;
+            p->n_experts = other.n_experts;
+            p->n_active = other.n_active;
+            p->tied = other.tied;
+            if (!rc)
+                from_checkpoint(p, ckpt);
             mote__checkpoint_close(ckpt);
-            return MOTE_OK;
+            return rc;
         }
         /* Plan is asked before downloads are complete: geometry answers, and the reason is told. */
         snprintf(why, sizeof why, "the checkpoint cannot be read: %.350s", reason.message);
     }
-    int rc = from_geometry(p, err);
+    p->weights_source = "geometry";
     if (why[0])
-        snprintf(p->weights_note, sizeof p->weights_note, "%s", why);
+        mote__plan_note(p, "%s", why);
+    int rc = v41 ? v41_geometry(p, err) : mote__plan_geometry(p, err);
+    if (!p->knows_bytes)
+        p->weights_source = "unknown";
+    return rc;
+}
+
+int mote__plan_weights(mote__plan *p, const char *folder, mote_err *err)
+{
+    int rc = read_weights(p, folder, err);
+    if (rc)
+        return rc;
+    rc = check_sums(p, err);
+    if (!rc)
+        finish_use(p);
     return rc;
 }

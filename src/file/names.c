@@ -98,7 +98,8 @@ static const struct { const char *prefix; mote__tclass cls; } not_loaded[] = {
 };
 static const char image_bias[] = "layers.#.ffn.gate.bias_vl";
 
-static const struct { const char *name; mote__tgroup group; int loaded; } classes[MOTE_TCLASSES] = {
+static const struct { const char *name; mote__tgroup group; int loaded;
+} classes[MOTE_TCLASSES] = {
     [MOTE_TC_EMBED] = { "embed", MOTE_TG_DENSE, 1 },
     [MOTE_TC_HEAD] = { "head", MOTE_TG_DENSE, 1 },
     [MOTE_TC_NORM] = { "norm", MOTE_TG_DENSE, 1 },
@@ -112,8 +113,8 @@ static const struct { const char *name; mote__tgroup group; int loaded; } classe
     [MOTE_TC_EXPERT] = { "routed_expert", MOTE_TG_EXPERTS, 1 },
     [MOTE_TC_ENGRAM_TABLE] = { "engram_table", MOTE_TG_ENGRAM, 1 },
     [MOTE_TC_ENGRAM] = { "engram", MOTE_TG_ENGRAM, 1 },
-    [MOTE_TC_MTP] = { "mtp", MOTE_TG_OTHER, 0 },
-    [MOTE_TC_VISION] = { "vision", MOTE_TG_OTHER, 0 },
+    [MOTE_TC_MTP] = { "mtp", MOTE_TG_DRAFT, 0 },
+    [MOTE_TC_VISION] = { "vision", MOTE_TG_VISION, 0 },
     [MOTE_TC_IMAGE_BIAS] = { "image_bias", MOTE_TG_OTHER, 0 },
     [MOTE_TC_UNKNOWN] = { "unknown", MOTE_TG_OTHER, 0 },
 };
@@ -123,7 +124,8 @@ int mote__tclass_is_loaded(mote__tclass cls) { return classes[cls].loaded; }
 
 const char *mote__tgroup_name(mote__tgroup group)
 {
-    static const char *const names[MOTE_TGROUPS] = { "dense", "routed_experts", "engram", "other" };
+    static const char *const names[MOTE_TGROUPS] = { "dense", "routed_experts", "engram",
+                                                     "draft", "vision",         "other" };
     return names[group];
 }
 

@@ -15,10 +15,19 @@ typedef enum mote__tclass {
 } mote__tclass;
 const char *mote__tclass_name(mote__tclass cls);                 /* "embed", "attention", ... */
 
-/* What plan adds up: all that every token uses; routed experts; Engram; the rest. */
-typedef enum mote__tgroup { MOTE_TG_DENSE, MOTE_TG_EXPERTS, MOTE_TG_ENGRAM, MOTE_TG_OTHER, MOTE_TGROUPS } mote__tgroup;
+/* What plan adds up: all that every token uses; routed experts; Engram; and, not loaded: draft
+ * layers, image parts, the rest. */
+typedef enum mote__tgroup {
+    MOTE_TG_DENSE,
+    MOTE_TG_EXPERTS,
+    MOTE_TG_ENGRAM,
+    MOTE_TG_DRAFT,
+    MOTE_TG_VISION,
+    MOTE_TG_OTHER,
+    MOTE_TGROUPS
+} mote__tgroup;
 mote__tgroup mote__tclass_group(mote__tclass cls);
-const char *mote__tgroup_name(mote__tgroup group);               /* "dense", "routed_experts", "engram", "other" */
+const char *mote__tgroup_name(mote__tgroup group); /* "dense", "routed_experts", ... */
 int mote__tclass_is_loaded(mote__tclass cls);                    /* 0: known but of no use for text, or unknown */
 
 /* What `name` is; layer and expert (may be NULL) get its numbers or -1. With a config, a name that the configuration has no

@@ -1,70 +1,19 @@
-/* Reports from the JSON of eval, tune, ladder and plan: the same numbers as tables and as figures. */
+/* Reports from the JSON of eval, tune and ladder: the same numbers as tables and as figures. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/report.h"
+#include "lab/report_rows.h"
 
-enum { MAX_ROWS = 512, CELL = 96 };
+enum { MAX_ROWS = 512, CELL = LAB_CELL };
+typedef lab_column column;
 
-static double number(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : (double)NAN;
-}
-
-static const char *string(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-/* ---- tables from rows ------------------------------------------------------------------------------------------ */
-
-/* How a field is shown. BYTES: with a unit; SIGNED: with its sign; WORD: a string; YES: the word `true_word` where true. */
-typedef enum shown { WORD, COUNT, FIXED, SIGNED, PERCENT, BYTES, YES } shown;
-typedef struct column { const char *key, *heading; shown as; int digits; const char *true_word; } column;
-
-static void cell_text(char out[CELL], const json_t *o, const column *c)
-{
-    double v = number(o, c->key);
-    out[0] = 0;
-    if (c->as == WORD)
-        snprintf(out, CELL, "%s", string(o, c->key));
-    else if (c->as == YES)
-        snprintf(out, CELL, "%s", json_is_true(json_object_get(o, c->key)) ? c->true_word : "");
-    else if (!isfinite(v))
-        snprintf(out, CELL, "-");
-    else if (c->as == COUNT)
-        snprintf(out, CELL, "%.10g", v);
-    else if (c->as == BYTES)
-        lab_bytes_text(out, v);
-    else
-        snprintf(out, CELL, c->as == SIGNED ? "%+.*f" : "%.*f", c->digits, c->as == PERCENT ? 100 * v : v);
-}
-
+static double number(const json_t *o, const char *key) { return lab_rows_number(o, key); }
+static const char *string(const json_t *o, const char *key) { return lab_rows_string(o, key); }
 static void table(lab_report *r, const json_t *rows, const column *columns, size_t n)
 {
-    const char *headings[24];
-    size_t count = json_array_size(rows), i;
-    if (!count || n > 24)
-        return;
-    char (*text)[CELL] = calloc(count * n, CELL);
-    const char **cells = calloc(count * n, sizeof *cells);
-    const json_t *o;
-    for (size_t c = 0; c < n; c++)
-        headings[c] = columns[c].heading;
-    if (text && cells) {
-        json_array_foreach(rows, i, o)
-            for (size_t c = 0; c < n; c++) {
-                cell_text(text[i * n + c], o, &columns[c]);
-                cells[i * n + c] = text[i * n + c];
-            }
-        lab_report_table(r, headings, n, cells, count * n);
-    }
-    free(cells);
-    free(text);
+    lab_rows_table(r, rows, columns, n);
 }
 #define TABLE(r, rows, ...) table(r, rows, (const column[]){ __VA_ARGS__ }, sizeof((const column[]){ __VA_ARGS__ }) / sizeof(column))
 
@@ -176,18 +125,24 @@ static void needles(lab_report *r, const json_t *needle)
     lab_report_heading(r, "Facts hidden in the text, asked for at its end");
     needle_map(r, rows, cells, depths, "choice", "Share of answers likelier than those of the other facts, by format and context", 0, 1, 2);
     needle_map(r, rows, cells, depths, "margin", "ln p(answer) less the mean of the others' answers", 0, 0, 1);
-    TABLE(r, rows, { "kv", "kv", WORD, 0, 0 }, { "ctx", ">context", COUNT, 0, 0 }, { "asked", ">asked", COUNT, 0, 0 }, { "recall", ">recall %", PERCENT, 1, 0 },
-          { "choice", ">choice %", PERCENT, 1, 0 }, { "greedy", ">greedy %", PERCENT, 1, 0 }, { "logp", ">ln p", FIXED, 3, 0 }, { "margin", ">margin", FIXED, 3, 0 },
-          { "margin_se", ">+-", FIXED, 3, 0 }, { "logp_minus_base", ">ln p to base", SIGNED, 4, 0 }, { "logp_minus_base_se", ">+-", FIXED, 4, 0 });
+    TABLE(r, rows, { "kv", "kv", LAB_WORD, 0, 0 }, { "ctx", ">context", LAB_COUNT, 0, 0 },
+          { "asked", ">asked", LAB_COUNT, 0, 0 }, { "recall", ">recall %", LAB_PERCENT, 1, 0 },
+          { "choice", ">choice %", LAB_PERCENT, 1, 0 },
+          { "greedy", ">greedy %", LAB_PERCENT, 1, 0 }, { "logp", ">ln p", LAB_FIXED, 3, 0 },
+          { "margin", ">margin", LAB_FIXED, 3, 0 }, { "margin_se", ">+-", LAB_FIXED, 3, 0 },
+          { "logp_minus_base", ">ln p to base", LAB_SIGNED, 4, 0 },
+          { "logp_minus_base_se", ">+-", LAB_FIXED, 4, 0 });
 }
 
 /* ---- blame ------------------------------------------------------------------------------------------------------ */
 
 static void effects(lab_report *r, const json_t *b)
 {
-    TABLE(r, json_object_get(b, "causes"), { "cause", "cause", WORD, 0, 0 }, { "exact_is", "exact", WORD, 0, 0 }, { "full_is", "full", WORD, 0, 0 },
-          { "alone", ">alone", SIGNED, 5, 0 }, { "alone_se", ">+-", FIXED, 5, 0 }, { "last", ">with the others", SIGNED, 5, 0 }, { "last_se", ">+-", FIXED, 5, 0 },
-          { "judgement", "judged", WORD, 0, 0 });
+    TABLE(r, json_object_get(b, "causes"), { "cause", "cause", LAB_WORD, 0, 0 },
+          { "exact_is", "exact", LAB_WORD, 0, 0 }, { "full_is", "full", LAB_WORD, 0, 0 },
+          { "alone", ">alone", LAB_SIGNED, 5, 0 }, { "alone_se", ">+-", LAB_FIXED, 5, 0 },
+          { "last", ">with the others", LAB_SIGNED, 5, 0 }, { "last_se", ">+-", LAB_FIXED, 5, 0 },
+          { "judgement", "judged", LAB_WORD, 0, 0 });
     paragraphs(r, json_object_get(b, "verdict"));
 }
 
@@ -212,8 +167,11 @@ static void blame(lab_report *r, const json_t *b)
     free(alone);
     free(last);
     effects(r, json_object_get(b, "loss"));
-    TABLE(r, json_object_get(b, "kl"), { "cause", "cause, alone", WORD, 0, 0 }, { "kl", ">KL", FIXED, 5, 0 }, { "over_control", ">over the control", SIGNED, 5, 0 },
-          { "over_control_se", ">+-", FIXED, 5, 0 }, { "beyond_noise", "", YES, 0, "beyond the noise" });
+    TABLE(r, json_object_get(b, "kl"), { "cause", "cause, alone", LAB_WORD, 0, 0 },
+          { "kl", ">KL", LAB_FIXED, 5, 0 },
+          { "over_control", ">over the control", LAB_SIGNED, 5, 0 },
+          { "over_control_se", ">+-", LAB_FIXED, 5, 0 },
+          { "beyond_noise", "", LAB_YES, 0, "beyond the noise" });
     lab_report_text(r, string(b, "kl_verdict"));
     if (json_is_object(json_object_get(b, "needle")))
         effects(r, json_object_get(b, "needle"));
@@ -230,8 +188,10 @@ static void cuts(lab_report *r, const json_t *list)
         snprintf(head, sizeof head, "Loss behind a cut at %.0f, context %.0f, %.80s: %.5f after a cold reading (%.0f tokens)", number(cut, "cut"), number(cut, "ctx"),
                  string(cut, "kv"), number(cut, "cold_loss"), number(cut, "tokens"));
         lab_report_heading(r, head);
-        TABLE(r, json_object_get(cut, "ways"), { "way", "prefix", WORD, 0, 0 }, { "minus_cold", ">difference", SIGNED, 5, 0 }, { "minus_cold_se", ">+-", FIXED, 5, 0 },
-              { "beyond_noise", "", YES, 0, "beyond the noise" });
+        TABLE(r, json_object_get(cut, "ways"), { "way", "prefix", LAB_WORD, 0, 0 },
+              { "minus_cold", ">difference", LAB_SIGNED, 5, 0 },
+              { "minus_cold_se", ">+-", LAB_FIXED, 5, 0 },
+              { "beyond_noise", "", LAB_YES, 0, "beyond the noise" });
     }
 }
 
@@ -243,8 +203,11 @@ static void kv_errors(lab_report *r, const json_t *list)
         char head[200];
         snprintf(head, sizeof head, "Stored KV against f32: %.120s, context %.0f", string(e, "kv"), number(e, "ctx"));
         lab_report_heading(r, head);
-        TABLE(r, json_object_get(e, "rows"), { "layer", ">layer", COUNT, 0, 0 }, { "part", "part", WORD, 0, 0 }, { "format", "format", WORD, 0, 0 },
-              { "vectors", ">vectors", COUNT, 0, 0 }, { "rounding", ">rounded once %", PERCENT, 3, 0 }, { "error", ">as stored %", PERCENT, 3, 0 });
+        TABLE(r, json_object_get(e, "rows"), { "layer", ">layer", LAB_COUNT, 0, 0 },
+              { "part", "part", LAB_WORD, 0, 0 }, { "format", "format", LAB_WORD, 0, 0 },
+              { "vectors", ">vectors", LAB_COUNT, 0, 0 },
+              { "rounding", ">rounded once %", LAB_PERCENT, 3, 0 },
+              { "error", ">as stored %", LAB_PERCENT, 3, 0 });
     }
 }
 
@@ -258,17 +221,27 @@ void lab_report_eval(lab_report *r, const json_t *report)
         snprintf(against, sizeof against, "KL to %.60s, nat a token", string(report, "base"));
         chart_of(r, "Divergence against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "kl", "kl_se", against, "kv");
         chart_of(r, "Perplexity against bytes per token", rows, "ctx", "kv_bytes_per_token", "bytes of global KV per token", "perplexity", NULL, "perplexity", "kv");
-        TABLE(r, rows, { "kv", "kv", WORD, 0, 0 }, { "ctx", ">context", COUNT, 0, 0 }, { "tokens", ">tokens", COUNT, 0, 0 }, { "kv_bytes_per_token", ">B/token", COUNT, 0, 0 },
-              { "loss", ">loss", FIXED, 5, 0 }, { "perplexity", ">perplexity", FIXED, 3, 0 }, { "kl", ">KL", FIXED, 5, 0 }, { "kl_se", ">+-", FIXED, 5, 0 },
-              { "top1_agreement", ">same top-1 %", PERCENT, 2, 0 }, { "prefill_tokens_per_s", ">prefill tok/s", FIXED, 0, 0 },
-              { "decode_tokens_per_s", ">decode tok/s", FIXED, 0, 0 }, { "peak_bytes", ">peak", BYTES, 0, 0 });
+        TABLE(r, rows, { "kv", "kv", LAB_WORD, 0, 0 }, { "ctx", ">context", LAB_COUNT, 0, 0 },
+              { "tokens", ">tokens", LAB_COUNT, 0, 0 },
+              { "kv_bytes_per_token", ">B/token", LAB_COUNT, 0, 0 },
+              { "loss", ">loss", LAB_FIXED, 5, 0 },
+              { "perplexity", ">perplexity", LAB_FIXED, 3, 0 }, { "kl", ">KL", LAB_FIXED, 5, 0 },
+              { "kl_se", ">+-", LAB_FIXED, 5, 0 },
+              { "top1_agreement", ">same top-1 %", LAB_PERCENT, 2, 0 },
+              { "prefill_tokens_per_s", ">prefill tok/s", LAB_FIXED, 0, 0 },
+              { "decode_tokens_per_s", ">decode tok/s", LAB_FIXED, 0, 0 },
+              { "peak_bytes", ">peak", LAB_BYTES, 0, 0 });
     }
     if (json_object_get(json_array_get(rows, 0), "reused_tokens")) {
         lab_report_heading(r, "After hits in the store");
-        TABLE(r, rows, { "kv", "kv", WORD, 0, 0 }, { "ctx", ">context", COUNT, 0, 0 }, { "reused_tokens", ">reused", COUNT, 0, 0 },
-              { "replayed_tokens", ">replayed", COUNT, 0, 0 }, { "computed_tokens", ">computed", COUNT, 0, 0 }, { "loss", ">loss", FIXED, 5, 0 },
-              { "cold_loss", ">cold loss", FIXED, 5, 0 }, { "loss_minus_cold", ">difference", SIGNED, 5, 0 }, { "loss_minus_cold_se", ">+-", FIXED, 5, 0 },
-              { "exact", "", YES, 0, "exact" });
+        TABLE(r, rows, { "kv", "kv", LAB_WORD, 0, 0 }, { "ctx", ">context", LAB_COUNT, 0, 0 },
+              { "reused_tokens", ">reused", LAB_COUNT, 0, 0 },
+              { "replayed_tokens", ">replayed", LAB_COUNT, 0, 0 },
+              { "computed_tokens", ">computed", LAB_COUNT, 0, 0 },
+              { "loss", ">loss", LAB_FIXED, 5, 0 }, { "cold_loss", ">cold loss", LAB_FIXED, 5, 0 },
+              { "loss_minus_cold", ">difference", LAB_SIGNED, 5, 0 },
+              { "loss_minus_cold_se", ">+-", LAB_FIXED, 5, 0 },
+              { "exact", "", LAB_YES, 0, "exact" });
     }
     needles(r, json_object_get(report, "needle"));
     cuts(r, json_object_get(report, "cuts"));
@@ -334,24 +307,18 @@ void lab_report_tune(lab_report *r, const json_t *result)
         if (!json_array_size(json_object_get(result, checks[c].key)))
             continue;
         lab_report_heading(r, checks[c].heading);
-        TABLE(r, json_object_get(result, checks[c].key), { "name", "", WORD, 0, 0 }, { "bytes_per_token", ">B/token", COUNT, 0, 0 }, { "tokens", ">tokens", COUNT, 0, 0 },
-              { "perplexity", ">perplexity", FIXED, 3, 0 }, { "loss_minus_exact", ">loss to exact", SIGNED, 5, 0 }, { "loss_minus_exact_se", ">+-", FIXED, 5, 0 },
-              { "kl", ">KL to exact", FIXED, 6, 0 }, { "kl_se", ">+-", FIXED, 6, 0 });
+        TABLE(r, json_object_get(result, checks[c].key), { "name", "", LAB_WORD, 0, 0 },
+              { "bytes_per_token", ">B/token", LAB_COUNT, 0, 0 },
+              { "tokens", ">tokens", LAB_COUNT, 0, 0 },
+              { "perplexity", ">perplexity", LAB_FIXED, 3, 0 },
+              { "loss_minus_exact", ">loss to exact", LAB_SIGNED, 5, 0 },
+              { "loss_minus_exact_se", ">+-", LAB_FIXED, 5, 0 },
+              { "kl", ">KL to exact", LAB_FIXED, 6, 0 }, { "kl_se", ">+-", LAB_FIXED, 6, 0 });
     }
     needles(r, json_object_get(result, "needle"));
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
-
-static void context_text(char out[16], double ctx)
-{
-    if (ctx >= 1048576 && fmod(ctx, 1048576) == 0)
-        snprintf(out, 16, "%.0fM", ctx / 1048576);
-    else if (ctx >= 1024 && fmod(ctx, 1024) == 0)
-        snprintf(out, 16, "%.0fK", ctx / 1024);
-    else
-        snprintf(out, 16, "%.0f", ctx);
-}
 
 void lab_report_ladder(lab_report *r, const json_t *result)
 {
@@ -383,7 +350,7 @@ void lab_report_ladder(lab_report *r, const json_t *result)
             values[n * n_parts + p] = number(memory, parts[p]);
         weights = number(memory, "weights");
         scratch = fmax(scratch, number(memory, "scratch"));
-        context_text(names[n], number(s, "ctx"));
+        lab_rows_context(names[n], number(s, "ctx"));
         columns[n] = names[n];
         n++;
         if (!needle)
@@ -413,10 +380,15 @@ void lab_report_ladder(lab_report *r, const json_t *result)
     const lab_series series[2] = { { "this configuration", use, marks, 1 }, { "unrounded cache", base, marks, 1 } };
     if (marks)
         lab_report_chart(r, &(lab_chart){ "Perplexity of each context's end", "context, tokens", "perplexity", series, isfinite(base[0].y) ? 2 : 1, 1 });
-    TABLE(r, steps, { "ctx", ">context", COUNT, 0, 0 }, { "prefill_tokens_per_s", ">prefill tok/s", FIXED, 0, 0 }, { "decode_tokens_per_s", ">decode tok/s", FIXED, 0, 0 },
-          { "tokens", ">tokens", COUNT, 0, 0 }, { "perplexity", ">perplexity", FIXED, 3, 0 }, { "base_perplexity", ">unrounded", FIXED, 3, 0 },
-          { "loss_minus_base", ">loss to it", SIGNED, 5, 0 }, { "loss_minus_base_se", ">+-", FIXED, 5, 0 }, { "kl", ">KL", FIXED, 5, 0 }, { "peak_rss", ">peak RSS", BYTES, 0, 0 },
-          { "ok", "", YES, 0, "held" });
+    TABLE(r, steps, { "ctx", ">context", LAB_COUNT, 0, 0 },
+          { "prefill_tokens_per_s", ">prefill tok/s", LAB_FIXED, 0, 0 },
+          { "decode_tokens_per_s", ">decode tok/s", LAB_FIXED, 0, 0 },
+          { "tokens", ">tokens", LAB_COUNT, 0, 0 },
+          { "perplexity", ">perplexity", LAB_FIXED, 3, 0 },
+          { "base_perplexity", ">unrounded", LAB_FIXED, 3, 0 },
+          { "loss_minus_base", ">loss to it", LAB_SIGNED, 5, 0 },
+          { "loss_minus_base_se", ">+-", LAB_FIXED, 5, 0 }, { "kl", ">KL", LAB_FIXED, 5, 0 },
+          { "peak_rss", ">peak RSS", LAB_BYTES, 0, 0 }, { "ok", "", LAB_YES, 0, "held" });
     if (json_array_size(rows)) {
         json_t *depths = json_array();
         const json_t *cell;
@@ -431,69 +403,4 @@ void lab_report_ladder(lab_report *r, const json_t *result)
     json_decref(cells);
     json_decref(rows);
     blame(r, json_object_get(result, "blame"));
-}
-
-void lab_report_plan(lab_report *r, const json_t *plan)
-{
-    static const char *const parts[] = { "global KV", "windows" };
-    enum { MOST = 64 };
-    const json_t *contexts = json_object_get(plan, "contexts"), *references = json_object_get(plan, "references"), *o, *by_part = json_object_get(plan, "parts");
-    const char *columns[MOST], *names[MOST], *part_names[12], *key;
-    char column_text[MOST][16];
-    double values[MOST * 12], bars[MOST], windows = number(plan, "window_bytes_per_sequence");
-    size_t n = 0, n_parts = 0, i;
-    json_t *v;
-    char part_text[10][24];
-    const char *part_keys[12];
-    json_object_foreach((json_t *)by_part, key, v)
-        if (n_parts < 10 && json_number_value(v) > 0) {
-            part_keys[n_parts] = key;
-            snprintf(part_text[n_parts], sizeof part_text[0], "%s", key);
-            for (char *c = part_text[n_parts]; *c; c++)
-                *c = *c == '_' ? ' ' : *c;
-            part_names[n_parts] = part_text[n_parts];
-            n_parts++;
-        }
-    if (!n_parts)
-        part_names[n_parts++] = parts[0];
-    size_t kv_parts = n_parts;
-    if (windows > 0)
-        part_names[n_parts++] = parts[1];
-    json_array_foreach(contexts, i, o) {
-        if (n == MOST)
-            break;
-        double global = number(plan, "global_bytes_per_token");
-        for (size_t p = 0; p < kv_parts; p++) {
-            double share = json_object_size(by_part) ? number(by_part, part_keys[p]) / global : 1;
-            values[n * n_parts + p] = share * number(o, "global_bytes");
-        }
-        if (windows > 0)
-            values[n * n_parts + kv_parts] = number(o, "window_bytes");
-        context_text(column_text[n], number(o, "ctx"));
-        columns[n] = column_text[n];
-        n++;
-    }
-    lab_report_heading(r, "Memory of one sequence");
-    if (n)
-        lab_report_stacks(r, &(lab_stacks){ "Cache by part against context", "context, tokens", columns, part_names, n, n_parts, values });
-    TABLE(r, contexts, { "ctx", ">context", COUNT, 0, 0 }, { "global_bytes", ">global KV", BYTES, 0, 0 }, { "window_bytes", ">windows", BYTES, 0, 0 },
-          { "total_bytes", ">together", BYTES, 0, 0 }, { "classical_bytes", ">classical cache", BYTES, 0, 0 });
-    lab_report_heading(r, "Bytes per token across model generations");
-    size_t count = 0;
-    names[count] = "this model";
-    bars[count++] = number(plan, "global_bytes_per_token");
-    if (number(plan, "classical_bytes_per_token") > 0) {
-        names[count] = "this model, classical cache";
-        bars[count++] = number(plan, "classical_bytes_per_token");
-    }
-    json_array_foreach(references, i, o)
-        if (count < MOST && number(o, "global_bytes_per_token") > 0) {
-            names[count] = string(o, "name");
-            bars[count++] = number(o, "global_bytes_per_token");
-        }
-    if (bars[0] > 0)
-        lab_report_bars(r, &(lab_bars){ "Cache bytes per token", "bytes per token (each mark is ten times the one before)", names, bars, count, 0 });
-    TABLE(r, references, { "name", "model", WORD, 0, 0 }, { "global_bytes_per_token", ">B/token", COUNT, 0, 0 }, { "times", ">times this one", FIXED, 2, 0 });
-    TABLE(r, json_object_get(plan, "formats"), { "kv", "other formats", WORD, 0, 0 }, { "global_bytes_per_token", ">B/token", COUNT, 0, 0 },
-          { "window_bytes_per_sequence", ">windows", BYTES, 0, 0 }, { "times", ">times this one", FIXED, 3, 0 });
 }

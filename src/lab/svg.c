@@ -30,11 +30,46 @@ void lab_svg_escaped(FILE *f, const char *s)
 
 void lab_bytes_text(char out[24], double bytes)
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
     int u = 0;
-    for (; fabs(bytes) >= 1024 && u < 4; u++)
+    for (; fabs(bytes) >= 1024 && u < 6; u++)
         bytes /= 1024;
-    snprintf(out, 24, bytes == floor(bytes) || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+    int digits = u == 0 && bytes == floor(bytes) ? 0 : bytes < 10 ? 2 : 1;
+    snprintf(out, 24, fabs(bytes) < 1e6 ? "%.*f %s" : "%.*e %s", digits, bytes, units[u]);
+}
+
+void lab_thousands_text(char out[24], double v, const char *unit)
+{
+    static const char *const steps[] = { "", "K", "M", "G", "T", "P", "E" };
+    int u = 0;
+    for (; v >= 999.95 && u < 6; u++)
+        v /= 1000;
+    snprintf(out, 24, u || v != floor(v) ? "%.1f %s%.8s" : "%.0f %s%.8s", fmin(v, 1e9), steps[u],
+             unit);
+}
+
+void lab_parameters_text(char out[24], double v)
+{
+    lab_thousands_text(out, v, "");
+    char *giga = strchr(out, 'G');
+    if (giga)
+        *giga = 'B';
+}
+
+void lab_count_text(char out[40], double v)
+{
+    if (v != floor(v) || v < 1000 || v >= 1e15) {
+        snprintf(out, 40, "%.7g", v);
+        return;
+    }
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%.0f", v);
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0)
+            *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = 0;
 }
 
 /* anchor: start, middle, end */
@@ -44,8 +79,6 @@ static void text(FILE *f, double x, double y, const char *anchor, const char *cl
     lab_svg_escaped(f, s);
     fputs("</text>\n", f);
 }
-
-static void title(FILE *f, const char *s) { text(f, 12, 22, "start", "fg t", s); }
 
 static void line(FILE *f, double x1, double y1, double x2, double y2, const char *cls)
 {
@@ -61,18 +94,45 @@ static double width_of(const char *s)
     return 6.9 * n;
 }
 
+/* Text of at most `most` units, cut where it would be longer. */
+static void fitted(FILE *f, double x, double y, const char *anchor, const char *cls, const char *s,
+                   double most)
+{
+    char cut[256];
+    size_t n = 0;
+    double w = 0;
+    if (width_of(s) <= most) {
+        text(f, x, y, anchor, cls, s);
+        return;
+    }
+    for (const char *at = s; *at && n < sizeof cut - 8; n++, at++) {
+        w += ((unsigned char)*at & 0xC0) != 0x80 ? width_of("x") : 0;
+        if (w > most - width_of("x"))
+            break;
+        cut[n] = *at;
+    }
+    strcpy(cut + n, "\xE2\x80\xA6"); /* an ellipsis, after whole characters */
+    text(f, x, y, anchor, cls, cut);
+}
+
+/* 15 px and bold: about a third wider. */
+static void title(FILE *f, const char *s)
+{
+    fitted(f, 12, 22, "start", "fg t", s, (LAB_WIDTH - 24) / 1.35);
+}
+
 /* Names with their colours, in lines under the title; the y below them. */
 static double legend(FILE *f, double y, const char *const *names, size_t n)
 {
     double x = 12;
     for (size_t i = 0; i < n; i++) {
-        double w = 18 + width_of(names[i]) + 16;
+        double w = fmin(18 + width_of(names[i]) + 16, LAB_WIDTH - 12);
         if (x + w > LAB_WIDTH && x > 12) {
             x = 12;
             y += 18;
         }
         fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" class=\"bar c%zu\"/>\n", x, y - 10, i % LAB_COLOURS);
-        text(f, x + 18, y, "start", "fg", names[i]);
+        fitted(f, x + 18, y, "start", "fg", names[i], LAB_WIDTH - 30 - x);
         x += w;
     }
     return y + 12;
@@ -88,12 +148,15 @@ static double tick_step(double span, int n)
 static void number_text(char out[24], double v, double step)
 {
     int digits = step > 0 && step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
-    snprintf(out, 24, "%.*f", digits > 8 ? 8 : digits, fabs(v) < step * 1e-6 ? 0 : v);
+    snprintf(out, 24, fabs(v) < 1e7 && digits <= 8 ? "%.*f" : "%.*g",
+             digits > 8 || fabs(v) >= 1e7 ? 3 : digits, fabs(v) < step * 1e-6 ? 0 : v);
 }
 
 static void count_text(char out[24], double v)
 {
-    if (v >= 1024 && fmod(v, 1024) == 0)
+    if (v >= 1e10)
+        snprintf(out, 24, "%.3g", v);
+    else if (v >= 1024 && fmod(v, 1024) == 0)
         snprintf(out, 24, v >= 1048576 && fmod(v, 1048576) == 0 ? "%.0fM" : "%.0fK", v >= 1048576 && fmod(v, 1048576) == 0 ? v / 1048576 : v / 1024);
     else
         snprintf(out, 24, "%.6g", v);
@@ -109,6 +172,17 @@ static double fx(const frame *p, double x)
 }
 static double fy(const frame *p, double y) { return p->bottom - (y - p->y0) / (p->y1 - p->y0) * (p->bottom - p->top); }
 
+static int usable(const lab_chart *c, const lab_mark *m)
+{
+    return fabs(m->x) < 1e300 && fabs(m->y) < 1e300 && !(c->x_log2 && m->x <= 0);
+}
+
+/* An error bar's half; 0: none. */
+static double error_of(const lab_mark *m)
+{
+    return m->error > 0 && m->error < 1e300 ? m->error : 0;
+}
+
 static int extent(const lab_chart *c, frame *p)
 {
     p->x0 = p->y0 = INFINITY;
@@ -116,17 +190,18 @@ static int extent(const lab_chart *c, frame *p)
     for (size_t s = 0; s < c->n_series; s++)
         for (size_t i = 0; i < c->series[s].n; i++) {
             const lab_mark *m = &c->series[s].marks[i];
-            if (!isfinite(m->x) || !isfinite(m->y) || (c->x_log2 && m->x <= 0))
+            if (!usable(c, m))
                 continue;
-            double x = c->x_log2 ? log2(m->x) : m->x, e = isfinite(m->error) ? m->error : 0;
+            double x = c->x_log2 ? log2(m->x) : m->x, e = error_of(m);
             p->x0 = fmin(p->x0, x), p->x1 = fmax(p->x1, x);
             p->y0 = fmin(p->y0, m->y - e), p->y1 = fmax(p->y1, m->y + e);
         }
     if (!isfinite(p->x0))
         return 0;
     double dx = p->x1 - p->x0, dy = p->y1 - p->y0;
-    dx = dx > 0 ? dx : 1;
-    dy = dy > 0 ? dy : fabs(p->y1) > 0 ? 0.1 * fabs(p->y1) : 1;
+    /* points that differ by less than doubles can step over are one */
+    dx = dx > 1e-9 * fabs(p->x1) ? dx : fmax(1, 0.1 * fabs(p->x1));
+    dy = dy > 1e-9 * fabs(p->y1) ? dy : fabs(p->y1) > 0 ? 0.1 * fabs(p->y1) : 1;
     p->x0 -= 0.05 * dx, p->x1 += 0.12 * dx;            /* labels stand right of their marks */
     p->y0 -= 0.08 * dy, p->y1 += 0.08 * dy;
     p->x_log2 = c->x_log2;
@@ -135,7 +210,7 @@ static int extent(const lab_chart *c, frame *p)
 
 static void axes(FILE *f, const lab_chart *c, const frame *p)
 {
-    char s[24];
+    char s[32];
     double step = tick_step(p->y1 - p->y0, 6);
     for (double v = ceil(p->y0 / step) * step; v <= p->y1; v += step) {
         line(f, p->left, fy(p, v), p->right, fy(p, v), "grid");
@@ -145,13 +220,14 @@ static void axes(FILE *f, const lab_chart *c, const frame *p)
     /* doublings; halves of them where there are few */
     double x_step = p->x_log2 ? p->x1 - p->x0 < 3 ? 0.5 : fmax(1, ceil((p->x1 - p->x0) / 8)) : tick_step(p->x1 - p->x0, 8);
     for (double v = ceil(p->x0 / x_step) * x_step; v <= p->x1; v += x_step) {
-        double x = p->x_log2 ? exp2(v) : v;
-        line(f, fx(p, x), p->bottom, fx(p, x), p->bottom + 5, "axis");
+        double x = p->x_log2 ? exp2(v) : v,
+               at = p->left + (v - p->x0) / (p->x1 - p->x0) * (p->right - p->left);
+        line(f, at, p->bottom, at, p->bottom + 5, "axis");
         if (p->x_log2)
             count_text(s, v == floor(v) ? x : floor(x + 0.5));
         else
             number_text(s, x, x_step);
-        text(f, fx(p, x), p->bottom + 19, "middle", "dim", s);
+        text(f, at, p->bottom + 19, "middle", "dim", s);
     }
     line(f, p->left, p->bottom, p->right, p->bottom, "axis");
     text(f, (p->left + p->right) / 2, p->bottom + 38, "middle", "fg", c->x_label);
@@ -204,19 +280,19 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
         if (one->line) {
             fprintf(f, "<polyline class=\"c%zu line\" points=\"", s % LAB_COLOURS);
             for (size_t i = 0; i < one->n; i++)
-                if (isfinite(one->marks[i].y))
+                if (usable(c, &one->marks[i]))
                     fprintf(f, "%.1f,%.1f ", fx(&p, one->marks[i].x), fy(&p, one->marks[i].y));
             fputs("\"/>\n", f);
         }
         for (size_t i = 0; i < one->n; i++) {
             const lab_mark *m = &one->marks[i];
-            if (!isfinite(m->x) || !isfinite(m->y))
+            if (!usable(c, m))
                 continue;
             double x = fx(&p, m->x), my = fy(&p, m->y);
             char cls[16];
             snprintf(cls, sizeof cls, "c%zu err", s % LAB_COLOURS);
-            if (isfinite(m->error) && m->error > 0) {
-                double top = fy(&p, m->y + m->error), low = fy(&p, m->y - m->error);
+            if (error_of(m) > 0) {
+                double top = fy(&p, m->y + error_of(m)), low = fy(&p, m->y - error_of(m));
                 line(f, x, low, x, top, cls);
                 taken[n_taken++] = (box){ x - 2, top, 4, low - top };
             }
@@ -228,7 +304,7 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
     for (size_t s = 0; s < n; s++)
         for (size_t i = 0; i < c->series[s].n; i++) {
             const lab_mark *m = &c->series[s].marks[i];
-            if (m->label && isfinite(m->x) && isfinite(m->y))
+            if (m->label && usable(c, m))
                 place(f, &p, taken, &n_taken, fx(&p, m->x), fy(&p, m->y), m->label);
         }
     free(taken);
@@ -247,24 +323,30 @@ int lab_svg_map(FILE *f, const lab_map *m)
     title(f, m->title);
     text(f, left, 44, "start", "fg", m->x_label);
     for (size_t c = 0; c < m->n_columns; c++)
-        text(f, left + w * ((double)c + 0.5), top - 4, "middle", "dim", m->columns[c]);
+        fitted(f, left + w * ((double)c + 0.5), top - 4, "middle", "dim", m->columns[c],
+               fmax(w - 4, 8));
     for (size_t r = 0; r < m->n_rows; r++) {
         double y = top + h * (double)r;
-        text(f, left - 8, y + 17, "end", "fg", m->rows[r]);
+        fitted(f, left - 8, y + 17, "end", "fg", m->rows[r], left - 16);
         for (size_t c = 0; c < m->n_columns; c++) {
-            double v = m->values[r * m->n_columns + c], share = (v - m->low) / (m->high - m->low);
+            double v = m->values[r * m->n_columns + c],
+                   share = m->high > m->low ? (v - m->low) / (m->high - m->low) : 0;
             if (!isfinite(v))
                 continue;
             share = share < 0 ? 0 : share > 1 ? 1 : share;
             fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" class=\"bar c0\" fill-opacity=\"%.2f\"/>\n", left + w * (double)c + 1, y + 1,
                     w - 2, h - 2, 0.06 + 0.54 * share);
             char s[24];
-            snprintf(s, sizeof s, "%.*f", m->digits, v);
-            text(f, left + w * ((double)c + 0.5), y + 17, "middle", "fg", s);
+            snprintf(s, sizeof s, fabs(v) < 1e9 ? "%.*f" : "%.*g", fabs(v) < 1e9 ? m->digits : 3,
+                     v);
+            fitted(f, left + w * ((double)c + 0.5), y + 17, "middle", "fg", s, fmax(w - 4, 8));
         }
     }
     return (int)(top + h * (double)m->n_rows) + 18;
 }
+
+/* What can be drawn: nothing below 0, no NaN, no infinity. */
+static double drawable(double v) { return v > 0 ? fmin(v, 1e30) : 0; }
 
 /* A scale of bytes: steps of 1, 2, 4 ... of a binary unit. */
 static double bytes_step(double most, int n)
@@ -275,6 +357,9 @@ static double bytes_step(double most, int n)
     return step;
 }
 
+/* The middle of a text of width `w` that should stand at x, and must stay in the picture. */
+static double beside(double x, double w) { return fmax(4 + w / 2, fmin(x, LAB_WIDTH - 4 - w / 2)); }
+
 int lab_svg_stacks(FILE *f, const lab_stacks *s)
 {
     title(f, s->title);
@@ -282,7 +367,7 @@ int lab_svg_stacks(FILE *f, const lab_stacks *s)
     for (size_t c = 0; c < s->n_columns; c++) {
         double sum = 0;
         for (size_t p = 0; p < s->n_parts; p++)
-            sum += s->values[c * s->n_parts + p];
+            sum += drawable(s->values[c * s->n_parts + p]);
         most = fmax(most, sum);
     }
     double step = bytes_step(most, 6), scale = (bottom - top) / (most * 1.08);
@@ -293,67 +378,73 @@ int lab_svg_stacks(FILE *f, const lab_stacks *s)
         text(f, left - 8, bottom - v * scale + 4, "end", "dim", t);
     }
     double w = (right - left) / (double)(s->n_columns ? s->n_columns : 1), bar = fmin(w * 0.6, 90);
+    size_t every = (size_t)ceil(76 / w); /* labels that would lie over each other are left out */
     for (size_t c = 0; c < s->n_columns; c++) {
         double x = left + w * ((double)c + 0.5), at = bottom, sum = 0;
         for (size_t p = 0; p < s->n_parts; p++) {
-            double v = s->values[c * s->n_parts + p], h = v * scale;
+            double v = drawable(s->values[c * s->n_parts + p]), h = v * scale;
             sum += v;
             at -= h;
             if (h >= 0.3)
                 fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"bar c%zu\"/>\n", x - bar / 2, at, bar, h, p % LAB_COLOURS);
         }
+        if (c % every)
+            continue;
         lab_bytes_text(t, sum);
-        text(f, x, at - 6, "middle", "fg", t);
-        text(f, x, bottom + 18, "middle", "dim", s->columns[c]);
+        text(f, beside(x, width_of(t)), at - 6, "middle", "fg", t);
+        double room = w * (double)every;
+        fitted(f, beside(x, fmin(width_of(s->columns[c]), room)), bottom + 18, "middle", "dim",
+               s->columns[c], room);
     }
     line(f, left, bottom, right, bottom, "axis");
     text(f, (left + right) / 2, bottom + 38, "middle", "fg", s->x_label);
     return (int)bottom + 52;
 }
 
-/* "389,120"; what is not whole keeps its digits. */
-static void grouped(char out[40], double v)
-{
-    if (v != floor(v) || v < 1000 || v >= 1e15) {
-        snprintf(out, 40, "%.6g", v);
-        return;
-    }
-    char digits[24];
-    int n = snprintf(digits, sizeof digits, "%.0f", v);
-    for (int i = 0; i < n; i++) {
-        if (i && (n - i) % 3 == 0)
-            *out++ = ',';
-        *out++ = digits[i];
-    }
-    *out = 0;
-}
-
+/* A bar begins at the power of ten below the least positive value; what is 0 has a label and no
+ * bar. */
 int lab_svg_bars(FILE *f, const lab_bars *b)
 {
     double left = 60, least = INFINITY, most = 0, h = 26, top = 40;
     title(f, b->title);
     for (size_t i = 0; i < b->n; i++) {
+        double v = drawable(b->values[i]);
         left = fmax(left, width_of(b->names[i]) + 24);
-        least = fmin(least, b->values[i]);
-        most = fmax(most, b->values[i]);
+        if (v > 0) {
+            least = fmin(least, fmax(v, 1e-30));
+            most = fmax(most, fmax(v, 1e-30));
+        }
     }
     left = fmin(left, LAB_WIDTH * 0.5);
     if (!(most > 0))
-        return 60;
-    double low = floor(log10(least)), high = ceil(log10(most * 1.0001)), right = LAB_WIDTH - 90, scale = (right - left) / fmax(high - low, 1);
-    double bottom = top + h * (double)b->n + 4;
+        least = most = 1;
+    double low = floor(log10(least)), high = ceil(log10(most * 1.0001)), right = LAB_WIDTH - 90,
+           span = fmax(high - low, 1);
+    double scale = (right - left) / span, step = fmax(1, ceil(span / 7)),
+           bottom = top + h * (double)b->n + 4;
     char t[40];
-    for (double d = low; d <= high; d++) {
+    for (double d = low; d <= low + span; d += step) {
         double x = left + (d - low) * scale;
         line(f, x, top - 6, x, bottom, "grid");
-        grouped(t, pow(10, d));
+        if (step > 1 || span > 5)
+            snprintf(t, sizeof t, "1e%.0f", d);
+        else
+            lab_count_text(t, pow(10, d));
         text(f, x, bottom + 16, "middle", "dim", t);
     }
     for (size_t i = 0; i < b->n; i++) {
-        double y = top + h * (double)i, w = fmax((log10(b->values[i]) - low) * scale, 2);
-        fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\" class=\"bar %s\"/>\n", left, y + 3, w, h - 8, i == b->highlight ? "c2" : "c0");
-        text(f, left - 8, y + 17, "end", "fg", b->names[i]);
-        grouped(t, b->values[i]);
+        double y = top + h * (double)i, v = drawable(b->values[i]),
+               w = v > 0 ? fmax((log10(fmax(v, 1e-30)) - low) * scale, 2) : 0;
+        if (v > 0)
+            fprintf(f,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\" "
+                    "class=\"bar %s\"/>\n",
+                    left, y + 3, w, h - 8, i == b->highlight ? "c2" : "c0");
+        fitted(f, left - 8, y + 17, "end", "fg", b->names[i], left - 16);
+        if (v < 1e10)
+            lab_count_text(t, v);
+        else
+            snprintf(t, sizeof t, "%.4g", v);
         text(f, left + w + 6, y + 17, "start", "fg", t);
     }
     text(f, (left + right) / 2, bottom + 34, "middle", "fg", b->unit);

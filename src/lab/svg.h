@@ -45,12 +45,16 @@ int lab_svg_stacks(FILE *f, const lab_stacks *s);
 typedef struct lab_bars {
     const char *title, *unit;
     const char *const *names;
-    const double *values;                              /* positive */
+    const double *values; /* what is not above 0 has a name, its text and no bar */
     size_t n, highlight;                               /* highlight >= n: none */
 } lab_bars;
 int lab_svg_bars(FILE *f, const lab_bars *b);
 
-/* "1.5 MiB", for axes and cells. */
+/* "1.50 MiB"; "5,242,880", or "3514.25" where it is not whole; "17.4 GFLOP" and "748.5 B" (of
+ * parameters) in steps of a thousand: for axes and cells, and for the tables of text. */
 void lab_bytes_text(char out[24], double bytes);
+void lab_count_text(char out[40], double v);
+void lab_thousands_text(char out[24], double v, const char *unit);
+void lab_parameters_text(char out[24], double v);
 
 #endif

@@ -228,6 +228,8 @@ USAGE = [
     (("plan", NANO, "--ctx", "4K,,8K"), ["--ctx"]),
     (("plan", NANO, "--ram", "64X"), ["--ram"]),
     (("plan", NANO, "--ram", "0"), ["--ram"]),
+    (("plan", NANO, "--disk", "0"), ["--disk"]),
+    (("plan", NANO, "--disk", "fast"), ["--disk"]),
     (("eval", NANO), ["--text"]),
     (("eval", NANO, "--text", HELDOUT, "--ctx", "1"), ["--ctx"]),
     (("eval", NANO, "--text", HELDOUT, "--kv", "fp4,,fp8"), ["--kv"]),
@@ -315,8 +317,12 @@ def plan_nano():
     expect(j["window_bytes_per_sequence"] > 0 and j["classical_bytes_per_token"] > 212, str(j))
     expect(good_json("plan", os.path.join(NANO, "config.json"), "--json")["global_bytes_per_token"] == 212, "bare config.json")
     text = good("plan", NANO, "--ram", "1G").text
-    for w in ("212", "144", "68", "fp4", "fp8", "bf16", "65,536"):
+    for w in ("212", "144", "68", "fp4", "fp8", "bf16", "65,536", "What fits in 1.00 GiB\n"):
         expect(w in text, f"'{w}' is not in the table")
+    j = good_json("plan", NANO, "--json", "--ram", "8M", "--disk", "1G", "--ctx", "4K")
+    row = j["ram"]["mapped"]["contexts"][0]
+    expect(j["header_bytes"] > 0 and j["weights"]["total"] > 8 << 20 and row["answer_disk_bytes"] > 0, str(j["ram"]))
+    expect(abs(row["answer_disk_seconds"] * 2**30 - row["answer_disk_bytes"]) < 1, str(row))
 
 
 @check
@@ -867,7 +873,10 @@ def pictures_are_whole(svg, html, *words):
     for t in root.iter(ns + "text"):
         x, w = float(t.get("x")), 6.9 * len(t.text or "")
         x -= {"start": 0, "middle": w / 2, "end": w}[t.get("text-anchor")]
-        expect(x > -30 and x + w < width + 30, f"{svg}: '{t.text}' leaves the picture")
+        expect(x > -12 and x + w < width + 12, f"{svg}: '{t.text}' leaves the picture")
+    for o in root.iter(ns + "rect"):
+        if o.get("x"):
+            expect(0 <= float(o.get("x")) and float(o.get("x")) + float(o.get("width")) <= width, f"{svg}: a bar leaves the picture")
     expect(0 < height < 20000 and "prefers-color-scheme:dark" in open(svg).read(), svg)
     page = open(html, encoding="utf-8").read()
     body = ElementTree.fromstring(page[page.index("<html"):])

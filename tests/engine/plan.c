@@ -42,38 +42,55 @@ static void test_known_models(void **state)
     (void)state;
     static const struct {
         const char *name, *kv, *family, *text;
-        double global, main, index, window, classical, n_parameters;      /* n_parameters 0: unknown */
+        double each, main, index, window, classical, n_parameters; /* n_parameters 0: unknown */
     } rows[] = {
-        { "v41-flash.json", NULL, "deepseek_v41", "main=fp4,index=mxfp4,window=fp8", 890, 720, 170, 2703360, 5242880, 748494669424 },
-        { "v41-flash-flat.json", NULL, "deepseek_v41", "main=fp4,index=mxfp4,window=fp8", 890, 720, 170, 2703360, 5242880, 748494669424 },
-        { "v41-flash.json", "bf16,index=bf16,window=bf16", "deepseek_v41", "main=bf16,index=bf16,window=bf16", 3200, 2560, 640,
-          5242880, 5242880, 748494669424 },
-        { "v41-flash.json", "main.20=fp8", "deepseek_v41", "main=fp4,main.20=fp8,index=mxfp4,window=fp8", 1130, 960, 170, 2703360,
-          5242880, 748494669424 },
+        { "v41-flash.json", NULL, "deepseek_v41", "main=fp4,index=mxfp4,window=fp8", 890, 720, 170,
+          2703360, 5242880, 748494669424 },
+        { "v41-flash-flat.json", NULL, "deepseek_v41", "main=fp4,index=mxfp4,window=fp8", 890, 720,
+          170, 2703360, 5242880, 748494669424 },
+        { "v41-flash.json", "bf16,index=bf16,window=bf16", "deepseek_v41",
+          "main=bf16,index=bf16,window=bf16", 3200, 2560, 640, 5242880, 5242880, 748494669424 },
+        { "v41-flash.json", "main.20=fp8", "deepseek_v41",
+          "main=fp4,main.20=fp8,index=mxfp4,window=fp8", 1130, 960, 170, 2703360, 5242880,
+          748494669424 },
         /* 95 x 8 x 128 x 2 x 2; classical x 64 / 8 */
-        { "deepseek-67b.json", NULL, "gqa", "key=bf16,value=bf16", 389120, 194560, 194560, 0, 3112960, 67425001472 },
-        { "deepseek-67b.json", "fp8", "gqa", "key=fp8,value=fp8", 200640, 100320, 100320, 0, 3112960, 67425001472 },
-        { "deepseek-67b.json", "key=fp8,value=fp4", "gqa", "key=fp8,value=fp4", 155040, 100320, 54720, 0, 3112960, 67425001472 },
-        { "deepseek-67b.json", "fp8,key.94=bf16", "gqa", "key=fp8,key.94=bf16,value=fp8", 201632, 101312, 100320, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", NULL, "gqa", "key=bf16,value=bf16", 389120, 194560, 194560, 0,
+          3112960, 67425001472 },
+        { "deepseek-67b.json", "fp8", "gqa", "key=fp8,value=fp8", 200640, 100320, 100320, 0,
+          3112960, 67425001472 },
+        { "deepseek-67b.json", "key=fp8,value=fp4", "gqa", "key=fp8,value=fp4", 155040, 100320,
+          54720, 0, 3112960, 67425001472 },
+        { "deepseek-67b.json", "fp8,key.94=bf16", "gqa", "key=fp8,key.94=bf16,value=fp8", 201632,
+          101312, 100320, 0, 3112960, 67425001472 },
         { "deepseek-v2.json", NULL, "mla", "main=bf16", 69120, 69120, 0, 0, 4915200, 235741434880 },
         { "deepseek-v3.json", NULL, "mla", "main=bf16", 70272, 70272, 0, 0, 4997120, 671026419200 },
         { "deepseek-v3.json", "fp4", "mla", "main=fp4", 19764, 19764, 0, 0, 4997120, 671026419200 },
         /* 21 x (584 + 68)/4 + 20 x 584/128; 43 layers x 128 x 584 */
-        { "deepseek-v4-flash.json", NULL, "deepseek_v4", "published", 3514.25, 3157.25, 357, 3214336, 5636096, 0 },
-        { "deepseek-v4-flash.json", "fp4", "deepseek_v4", "main=fp4,index=mxfp4,window=fp8", 1914, 1557, 357, 2906112, 5636096, 0 },
-        { "llama-3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0, 524288, 8030261248 },
-        { "qwen2.5-7b.json", NULL, "gqa", "key=bf16,value=bf16", 57344, 28672, 28672, 0, 401408, 7615616512 },
-        { "qwen3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 147456, 73728, 73728, 0, 589824, 8190735360 },
-        { "mistral-7b-v0.3.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0, 524288, 7248023552 },
-        /* all 32 layers slide over 4,096 tokens */
-        { "mistral-7b-v0.1.json", NULL, "gqa", "key=bf16,value=bf16", 0, 0, 0, 536870912, 524288, 7241732096 },
+        { "deepseek-v4-flash.json", NULL, "deepseek_v4", "published", 3514.25, 3157.25, 357,
+          3214336, 5636096, 0 },
+        { "deepseek-v4-flash.json", "fp4", "deepseek_v4", "main=fp4,index=mxfp4,window=fp8", 1914,
+          1557, 357, 2906112, 5636096, 0 },
+        { "llama-3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0, 524288,
+          8030261248 },
+        { "qwen2.5-7b.json", NULL, "gqa", "key=bf16,value=bf16", 57344, 28672, 28672, 0, 401408,
+          7615616512 },
+        { "qwen3-8b.json", NULL, "gqa", "key=bf16,value=bf16", 147456, 73728, 73728, 0, 589824,
+          8190735360 },
+        { "mistral-7b-v0.3.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0,
+          524288, 7248023552 },
+        /* all 32 layers slide over 4,096 tokens: as much a token until then, nothing after */
+        { "mistral-7b-v0.1.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536,
+          536870912, 524288, 7241732096 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *o = plan_data(rows[i].name, rows[i].kv);
         print_message("%s %s\n", rows[i].name, rows[i].kv ? rows[i].kv : "");
         assert_string_equal(str(o, "family"), rows[i].family);
         assert_string_equal(str(o, "kv"), rows[i].text);
-        assert_true(num(o, "global_bytes_per_token") == rows[i].global);
+        int slides = !strcmp(rows[i].name, "mistral-7b-v0.1.json");
+        assert_true(num(o, "bytes_per_token") == rows[i].each);
+        assert_true(num(o, "global_bytes_per_token") == (slides ? 0 : rows[i].each));
+        assert_true(num(o, "window_bytes_per_token") == (slides ? rows[i].each : 0));
         /* parts are called by what they hold */
         const json_t *names = json_object_get(o, "part_names");
         const char *part[2] = { json_string_value(json_array_get(names, 0)), json_string_value(json_array_get(names, 1)) };
@@ -97,14 +114,11 @@ static void test_known_models(void **state)
         json_t *s;
         json_array_foreach(json_object_get(o, "sources"), k, s)
             sum += num(s, "bytes_per_token");
-        assert_true(sum == rows[i].global);
+        assert_true(sum == rows[i].each);
         const json_t *parts = json_object_get(o, "parts");
         assert_true(num(parts, key[0]) + num(parts, key[1]) == rows[i].main);
         assert_true(num(parts, key[2]) + num(parts, key[3]) == rows[i].index);
-        if (rows[i].global > 0)
-            assert_true(num(o, "ratio_to_classical") == rows[i].classical / rows[i].global);
-        else
-            assert_true(json_is_null(json_object_get(o, "ratio_to_classical")));
+        assert_true(num(o, "ratio_to_classical") == rows[i].classical / rows[i].each);
         json_decref(o);
     }
 }
@@ -138,7 +152,8 @@ static void test_published(void **state)
     json_t *o = plan(source_path("tests/data/config/v41-flash.json"), NULL, ctxs, 7, 0);
     assert_true(num(o, "block_bytes") == 227840 && num(o, "block_tokens") == 256);
     assert_true(num(o, "partial_group_bytes_per_sequence") == 3 * 1 * 2 * 512 * 4);
-    assert_null(json_object_get(o, "ram"));
+    assert_true(num(json_object_get(o, "ram"), "bytes") > 0 &&
+                strcmp(str(json_object_get(o, "ram"), "source"), "given"));
     const json_t *parts = json_object_get(o, "parts");
     assert_true(num(parts, "main_codes") == 640 && num(parts, "main_scales") == 80 && num(parts, "index_codes") == 160 &&
                 num(parts, "index_scales") == 10);
@@ -160,11 +175,18 @@ static void test_published(void **state)
     assert_true(num(w, "routed_experts") == 15360.0 * 18800640);
     assert_true(num(w, "engram") > 768022850.0 * 264 && num(w, "engram") < 768022850.0 * 264 + 4e8);
     assert_true(num(w, "dense") > 9e9 && num(w, "dense") < 10e9);
-    assert_true(num(w, "total") == num(w, "dense") + num(w, "routed_experts") + num(w, "engram") + num(w, "other"));
+    assert_true(num(w, "total") == num(w, "dense") + num(w, "routed_experts") + num(w, "engram") +
+                                       num(w, "draft") + num(w, "vision") + num(w, "other"));
+    /* as the index of the published checkpoint says */
+    assert_true(num(w, "total") == 510286023000 &&
+                num(json_object_get(o, "parameters"), "total") == 763205315794);
     /* comparison rows: the default first */
     const json_t *formats = json_object_get(o, "formats");
     assert_true(num(json_array_get(formats, 0), "times") == 1);
-    assert_int_equal(json_array_size(formats), 8);
+    assert_int_equal(json_array_size(formats), 10);
+    assert_string_equal(str(json_array_get(formats, 5), "option"), "fp8");
+    assert_string_equal(str(json_array_get(formats, 5), "kv"), "main=fp8,index=mxfp4,window=fp8");
+    assert_true(num(json_array_get(formats, 5), "bytes_per_token") == 1490);
     int seen = 0;
     json_array_foreach(json_object_get(o, "references"), i, c)
         if (strstr(str(c, "name"), "67B"))
@@ -184,7 +206,10 @@ static void test_ram(void **state)
     (void)state;
     const char *path = source_path("tests/data/config/v41-flash.json");
     json_t *o = plan(path, NULL, NULL, 0, 1);
-    const double all = num(json_object_get(o, "weights"), "total"), dense = num(json_object_get(o, "weights"), "dense");
+    const json_t *w = json_object_get(o, "weights"),
+                 *answer = json_object_get(json_object_get(o, "token"), "answer");
+    const double all = num(w, "dense") + num(w, "routed_experts") + num(w, "engram"),
+                 once = num(answer, "weight_bytes");
     const json_t *ram = json_object_get(o, "ram");
     assert_true(num(ram, "fits_ctx") == 0);
     assert_string_equal(str(json_object_get(ram, "resident"), "limited_by"), "weights");
@@ -199,8 +224,10 @@ static void test_ram(void **state)
         assert_true(num(ram, "weights_bytes") == all);
         assert_string_equal(str(json_object_get(ram, "resident"), "limited_by"), "ram");
         assert_true(num(json_object_get(ram, "resident"), "sequences_at_max_context") == 0);
-        assert_true(num(json_object_get(ram, "streamed"), "resident_weight_bytes") == dense);
-        assert_true(num(json_object_get(ram, "streamed"), "fits_ctx") == 1048576);
+        assert_null(json_object_get(ram, "streamed"));
+        assert_true(
+            num(json_array_get(json_object_get(json_object_get(ram, "mapped"), "contexts"), 3),
+                "answer_disk_bytes") < once / 100);
         assert_true(num(json_object_get(ram, "mapped"), "fits_ctx") == 1048576);
         assert_string_equal(str(json_object_get(ram, "mapped"), "limited_by"), "max_context");
         json_decref(o);
@@ -212,6 +239,7 @@ static void test_ram(void **state)
     o = plan(source_path("tests/data/config/deepseek-v4-flash.json"), NULL, NULL, 0, 1 << 30);
     ram = json_object_get(o, "ram");
     assert_true(json_is_null(json_object_get(ram, "fits_ctx")) && json_is_null(json_object_get(ram, "resident")));
+    assert_non_null(strstr(str(o, "weights_note"), "no list of this family's tensors"));
     assert_true(num(json_object_get(ram, "mapped"), "fits_ctx") > 300000);
     json_decref(o);
     /* a window that fills: 4,096 tokens of it cost what 4,096 tokens of full attention do, more tokens nothing */
