@@ -17,10 +17,14 @@ static void check(const mote__config *c)
 {
     must(c->n_layers >= 1 && c->n_layers <= MOTE_MAX_LAYERS && c->n_kv_sources >= 1 && c->n_kv_sources <= MOTE_MAX_SOURCES);
     must(c->hc_mult >= 1 && c->hc_mult <= MOTE_MAX_HC && c->max_context >= 1 && 256 % c->prefix_multiple == 0 && c->rms_norm_eps > 0);
-    must(c->rope_dim % 2 == 0 && c->rope_dim <= c->head_dim);
+    must(c->rope_dim % 2 == 0 && c->rope_dim <= c->head_dim && c->head_dim <= MOTE_MAX_HEAD_DIM && c->rope_theta > 1);
+    must(c->rope_rule != MOTE_ROPE_YARN || (c->rope_factor >= 1 && c->rope_original >= 1 && c->rope_beta_fast >= c->rope_beta_slow));
+    must(c->n_eos <= MOTE_MAX_EOS && c->bos >= -1 && (c->bos < 0 || (size_t)c->bos < c->vocab_size));
+    for (size_t i = 0; i < c->n_eos; i++)
+        must(c->eos[i] >= 0 && (size_t)c->eos[i] < c->vocab_size);
     if (c->arch == MOTE_ARCH_V41) {
         must(c->n_index_sources >= c->n_kv_sources && c->n_index_sources <= MOTE_MAX_SOURCES && c->n_engram_layers <= MOTE_MAX_ENGRAM);
-        must(c->rope_dim <= c->index_head_dim && c->head_dim % 32 == 0 && c->window >= 1);
+        must(c->rope_dim <= c->index_head_dim && c->head_dim % 32 == 0 && c->window >= 1 && c->compress_rope_theta > 1);
         must(c->decoder_start < c->n_layers && c->n_heads * c->head_dim % c->o_groups == 0);
     } else {
         must(c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->rope_dim == c->head_dim && c->head_dim <= 512);

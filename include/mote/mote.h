@@ -77,6 +77,7 @@ typedef struct mote_model_params {
     mote_math math;
     mote_weights weights;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
+    int tokenizer_optional;    /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
     int tokenizer_only;        /* 1: open nothing but the tokenizer; path may be tokenizer.json itself, and only
                                   mote_encode, mote_token_* and mote_detok_* may be used      */
     /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
@@ -91,11 +92,16 @@ typedef struct mote_model_info {
     size_t n_layers, n_encoder_layers, hidden, vocab, window, max_context;     /* no halves: 0 encoder layers; no windows: 0 */
     size_t n_experts, n_experts_per_token, topk, prefix_multiple;
     uint64_t n_parameters, weight_bytes;
-    int32_t bos, eos[8];
+    int32_t bos;               /* -1: none                                                    */
+    int adds_bos;              /* MOTE_ENCODE_BOS puts it in front: docs/tokenizer.md         */
+    const int32_t *eos;
     size_t n_eos;
     int has_tokenizer, n_threads;
+    const char *tokenizer_error;
+    const char *note;          /* what its files ask for and mote does not do; NULL: nothing  */
     mote_weights weights;      /* COPY or MAP: what was done                                  */
-    float temperature, top_p;  /* from generation_config.json; 1 and 1 where it says nothing  */
+    float temperature, top_p, min_p;      /* from generation_config.json; 1, 1, 0 and 0 where it says nothing */
+    int top_k;
     const char *cpu;           /* kernel set in use: "scalar", "avx2", "avx512"               */
 } mote_model_info;
 /* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json), or one of a Llama-style model
@@ -123,7 +129,7 @@ MOTE_API int mote_plan_json(char **json, const char *path, const char *kv, const
 
 /* ---- tokenizer ---------------------------------------------------------------------------------------------- */
 typedef enum mote_encode_flags {
-    MOTE_ENCODE_BOS = 1,       /* put the model's BOS in front                                         */
+    MOTE_ENCODE_BOS = 1,       /* put the model's BOS in front, if its tokenizer does; MOTE_EUNSUPPORTED where no file says which */
     MOTE_ENCODE_PLAIN = 2      /* text that looks like an added token is ordinary text (untrusted input) */
 } mote_encode_flags;
 /* *ids: malloc'd, free with mote_free. Invalid UTF-8 is encoded as U+FFFD, one for each maximal
@@ -165,7 +171,9 @@ typedef struct mote_session_params {
     const char *kv;            /* "main=fp4,index=mxfp4,window=fp8" (the default, also for NULL); one word is the main
                                   format; "main.8=fp8" sets one source layer. Llama-style models: "key=bf16,value=bf16"
                                   (the default); one word is both; "key.3=f32" sets one layer */
-    mote_prefill prefill;      /* docs/architecture.md, "Prefill"                             */
+    mote_prefill prefill;      /* docs/architecture.md, "Prefill". FULL, EXACT: the last logits are the same bits however tokens
+                                  are cut into steps; BOUNDED: only for the same cut (steps of a window and more start
+                                  decoder windows anew)                                       */
     size_t max_context;        /* 0: the model's. Nothing is allocated for it.                */
     /* To measure what the selection costs; not for ordinary use, and not with a store. */
     size_t topk;               /* entries a query attends to; 0: the model's, SIZE_MAX: all   */
@@ -174,7 +182,7 @@ typedef struct mote_session_params {
 MOTE_API int mote_session_create(mote_session **session, mote_model *model, const mote_session_params *params,
                                  mote_err *err);
 MOTE_API void mote_session_destroy(mote_session *session);
-/* Copies the small mutable part and the unfinished block; full blocks are shared. */
+/* Copies the small mutable part, the unfinished block and the last row of logits; full blocks are shared. */
 MOTE_API int mote_session_fork(mote_session **copy, const mote_session *session, mote_err *err);
 MOTE_API size_t mote_session_length(const mote_session *session);                  /* tokens held */
 MOTE_API const int32_t *mote_session_tokens(const mote_session *session);          /* borrowed until the next call */
@@ -280,7 +288,7 @@ MOTE_API int mote_session_snapshot(mote_session *session, mote_err *err);
 /* ---- sampling ----------------------------------------------------------------------------------------------- */
 typedef struct mote_sample_params {
     float temperature;         /* 0: greedy (smallest id wins ties)                           */
-    float top_p, min_p;        /* 1 and 0 switch them off                                     */
+    float top_p, min_p;        /* 1 and 0 switch them off; top_p 0: the likeliest token alone */
     int top_k;                 /* 0: off                                                      */
     uint64_t seed;
 } mote_sample_params;

@@ -22,6 +22,12 @@ int mote__file_id_get(mote__file_id *id, const char *path, mote_err *err)
     return MOTE_OK;
 }
 
+int mote__file_is_there(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 int mote__map_open(mote__map *map, const char *path, mote_err *err)
 {
     *map = (mote__map){ 0 };

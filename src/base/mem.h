@@ -53,6 +53,25 @@ int mote__buf_reserve(mote__buf *b, size_t capacity);
 /* Append n bytes. 0 or MOTE_ENOMEM. */
 int mote__buf_append(mote__buf *b, const void *bytes, size_t n);
 
+/* Between arrays that share one allocation: under ASan a gap that must not be touched, otherwise nothing. Opened before it is freed. */
+#if defined(__SANITIZE_ADDRESS__)
+#define MOTE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MOTE_ASAN 1
+#endif
+#endif
+#ifdef MOTE_ASAN
+#include <sanitizer/asan_interface.h>
+enum { MOTE_GAP = 64 };
+static inline void mote__gap_close(void *at) { ASAN_POISON_MEMORY_REGION(at, MOTE_GAP); }
+static inline void mote__gaps_open(void *p, size_t size) { ASAN_UNPOISON_MEMORY_REGION(p, size); }
+#else
+enum { MOTE_GAP = 0 };
+static inline void mote__gap_close(void *at) { (void)at; }
+static inline void mote__gaps_open(void *p, size_t size) { (void)p, (void)size; }
+#endif
+
 /* Tests: make the n-th allocation from now (1 = the next) and all later ones fail; 0 = never. */
 extern _Atomic long mote__alloc_fail_at;
 

@@ -27,7 +27,7 @@ static int configure(mote__bench *b, mote__config *c, int thin)
         .index_sources = { MOTE_STAGE_FULL2, MOTE_STAGE_FULL1, MOTE_STAGE_REINDEX }, .n_index_sources = 3,
         .index_n_heads = small ? 8 : 32, .index_head_dim = 128, .index_topk = small ? 64 : 512, .candidate_source = MOTE_STAGE_FULL1,
         .candidate_topk_blocks = small ? 64 : 2048, .candidate_block_size = 8, .hc_mult = 4, .hc_sinkhorn_iters = 20, .hc_eps = 1e-6f,
-        .bos = 0, .eos = 1, .image_token = -1,
+        .bos = 0, .eos = { 1 }, .n_eos = 1, .image_token = -1,
     };
     int rc = mote__config_rules(c, 0, "the bench's model", b->err);
     if (!rc && thin)

@@ -281,7 +281,7 @@ int cli_chat(int argc, char **argv)
     mote_err err = { 0 };
     c.messages = json_array();
     int status;
-    int rc = cli_model_open(&c.model, &c.info, path, &a, &err);
+    int rc = cli_model_open(&c.model, &c.info, path, &a, 0, &err);
     if (!rc && !c.info.has_tokenizer)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: there is no tokenizer.json", path);
     if (!rc && !c.info.has_chat)
@@ -290,6 +290,8 @@ int cli_chat(int argc, char **argv)
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(c.max_context),
                         cli_count(c.info.max_context));
+    if (!rc)
+        rc = cli_sampling_finish(&c.sampling, &c.info, &c.sample, &err);
     if (!rc && c.history)
         rc = cli_chat_load_history(&c, &err);
     if (!rc) {
@@ -300,7 +302,6 @@ int cli_chat(int argc, char **argv)
         int reported = cli_report(&err);
         status = c.status == CLI_USAGE ? CLI_USAGE : reported;
     } else {
-        c.sample = cli_sampling_finish(&c.sampling, &c.info);
         c.interactive = isatty(STDIN_FILENO) && !a.json;
         c.dim = isatty(STDOUT_FILENO) && !a.json && !getenv("NO_COLOR");
         status = c.interactive ? terminal_loop(&c) : pipe_loop(&c);

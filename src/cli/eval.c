@@ -331,7 +331,7 @@ int cli_eval(int argc, char **argv)
     size_t n_bytes = 0;
     int status = CLI_FAILED;
     json_t *report = json_object();
-    int rc = cli_model_open(&model, &info, a.operands[0], &a, &err);
+    int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
     if (!rc && !q.n_specs) {                   /* "main=fp4,..." or "key=bf16,...": the first part's word */
         const char *word = strchr(info.kv, '=') + 1;
         char format[32];

@@ -13,9 +13,10 @@
 
 const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "interrupted" };
 
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, mote_err *err)
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, int ids_only, mote_err *err)
 {
-    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .weights = a->weights, .progress = cli_progress_open };
+    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .weights = a->weights, .tokenizer_optional = ids_only,
+                                 .progress = cli_progress_open };
     int rc = cli_check_profile(a, path, err);
     if (rc)
         return rc;
@@ -287,15 +288,21 @@ int cli_sampling_option(cli_sampling *s, const cli_args *a, int id)
     return 0;
 }
 
-mote_sample_params cli_sampling_finish(cli_sampling *s, const mote_model_info *info)
+int cli_sampling_finish(cli_sampling *s, const mote_model_info *info, mote_sample_params *params, mote_err *err)
 {
+    mote_sampler *sampler;
     if (!s->has_seed)
         s->seed = cli_random_seed();
-    return (mote_sample_params){
+    *params = (mote_sample_params){
         .temperature = s->temp < 0 ? info->temperature : (float)s->temp,
         .top_p = s->top_p < 0 ? info->top_p : (float)s->top_p,
-        .min_p = (float)s->min_p,
-        .top_k = s->top_k,
+        .min_p = s->min_p < 0 ? info->min_p : (float)s->min_p,
+        .top_k = s->top_k < 0 ? info->top_k : s->top_k,
         .seed = s->seed,
     };
+    int rc = mote_sampler_create(&sampler, params, err);
+    mote_sampler_destroy(sampler);
+    if (!rc && info->note)
+        cli_say("mote: note: %s", info->note);
+    return rc;
 }

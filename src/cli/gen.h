@@ -9,7 +9,8 @@
 #include "cli/opts.h"
 #include "cli/stops.h"
 
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, mote_err *err);
+/* ids_only: a tokenizer.json that cannot be used is as none. */
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, int ids_only, mote_err *err);
 /* A session with the common options; max_context 0: the model's. A bad --kv is a usage error as far as the caller goes:
  * *status becomes CLI_USAGE for MOTE_EINVAL. */
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
@@ -73,15 +74,17 @@ enum { CLI_O_TEMP = 1100, CLI_O_TOP_P, CLI_O_TOP_K, CLI_O_MIN_P, CLI_O_SEED };
 #define CLI_ROWS_SAMPLING                                                                                                \
     { CLI_O_TEMP, "temp", "T", "temperature: logits are divided by it; 0 = greedy, the smallest id wins ties.\n"         \
                                "Default: the model's generation_config.json, else 1" },                                  \
-    { CLI_O_TOP_P, "top-p", "P", "keep the most likely tokens whose probabilities add up to P; 1 = all.\n"               \
+    { CLI_O_TOP_P, "top-p", "P", "keep the most likely tokens whose probabilities add up to P; 1 = all, 0 = one.\n"      \
                                  "Default: the model's generation_config.json, else 1" },                                \
-    { CLI_O_TOP_K, "top-k", "N", "keep the N most likely tokens; default 0 = all" },                                     \
-    { CLI_O_MIN_P, "min-p", "P", "keep tokens at least P times as likely as the likeliest; default 0 = all" },           \
+    { CLI_O_TOP_K, "top-k", "N", "keep the N most likely tokens; 0 = all. Default: the model's file, else 0" },          \
+    { CLI_O_MIN_P, "min-p", "P", "keep tokens at least P times as likely as the likeliest; 0 = all.\n"                   \
+                                 "Default: the model's file, else 0" },                                                  \
     { CLI_O_SEED, "seed", "N", "seed of the sampler; the same seed gives the same text. Default: a random one" }
 typedef struct cli_sampling { double temp, top_p, min_p; int top_k; uint64_t seed; int has_seed; } cli_sampling;
-#define CLI_SAMPLING_INIT { -1, -1, 0, 0, 0, 0 }
+#define CLI_SAMPLING_INIT { -1, -1, -1, -1, 0, 0 }
 int cli_sampling_option(cli_sampling *s, const cli_args *a, int id);
-/* Defaults from the model, and a seed where none was given. */
-mote_sample_params cli_sampling_finish(cli_sampling *s, const mote_model_info *info);
+/* Defaults from the model, and a seed where none was given. Checked, so that a bad value is told before a prompt is read; so is
+ * what the model's files ask for in vain. */
+int cli_sampling_finish(cli_sampling *s, const mote_model_info *info, mote_sample_params *params, mote_err *err);
 
 #endif

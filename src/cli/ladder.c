@@ -185,7 +185,7 @@ int cli_ladder(int argc, char **argv)
     size_t n_bytes = 0;
     json_t *result = NULL;
     int status = CLI_FAILED;
-    int rc = cli_model_open(&model, &info, a.operands[0], &a, &err);
+    int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
     if (!rc)
         rc = cli_session_create(&session, model, &a, 0, &status, &err);       /* are the formats good? */
     mote_session_destroy(session);

@@ -167,7 +167,7 @@ int cli_logits(int argc, char **argv)
     mote_session *session = NULL;
     rows r = { 0 };
     int status = CLI_FAILED;
-    int rc = cli_model_open(&model, &info, a.operands[0], &a, &err);
+    int rc = cli_model_open(&model, &info, a.operands[0], &a, 1, &err);
     if (!rc)
         rc = cli_session_create(&session, model, &a, 0, &status, &err);
     if (!rc) {

@@ -260,10 +260,14 @@ int cli_run(int argc, char **argv)
     sink out = { 0 };
     mote_restored from = { 0 };
     int status = CLI_FAILED;
-    int rc = cli_model_open(&model, &info, path, &a, &err);
+    int rc = cli_model_open(&model, &info, path, &a, q.has_ids, &err);
     if (!rc && q.max_context > info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(q.max_context),
                         cli_count(info.max_context));
+    if (!rc && info.tokenizer_error)
+        cli_say("mote: note: ids instead of text: %s", info.tokenizer_error);
+    if (!rc)
+        rc = cli_sampling_finish(&q.sampling, &info, &q.gen.sample, &err);
     if (!rc)
         rc = prompt_ids(&q, model, &info, path, &err);
     if (!rc)
@@ -272,7 +276,6 @@ int cli_run(int argc, char **argv)
         rc = read_prompt(&q, model, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
         out.f = a.json ? open_memstream(&text, &text_size) : stdout;
-        q.gen.sample = cli_sampling_finish(&q.sampling, &info);
         q.gen.on_text = on_text;
         q.gen.ctx = &out;
         rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err)

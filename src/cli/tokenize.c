@@ -23,7 +23,8 @@ static const cli_usage usage = {
         { O_DECODE, "decode", "LIST", "the other way: print the text of these ids, e.g. 35,3346,2603" },
         { O_COUNT, "count", NULL, "print only how many tokens there are" },
         { O_IDS_ONLY, "ids-only", NULL, "print only the ids, in one line, separated by commas" },
-        { O_BOS, "bos", NULL, "put the beginning-of-sequence token in front (needs the model folder)" },
+        { O_BOS, "bos", NULL, "put the beginning-of-sequence token in front, as run does: where the model has one and\n"
+                              "its tokenizer_config.json does not say otherwise (needs the model's folder)" },
         { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
         CLI_ROW_JSON,
         CLI_ROW_END,

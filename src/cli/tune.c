@@ -200,7 +200,7 @@ int cli_tune(int argc, char **argv)
     size_t n_bytes = 0;
     json_t *result = NULL;
     int status = CLI_FAILED;
-    int rc = cli_model_open(&model, &info, a.operands[0], &a, &err);
+    int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
     for (size_t f = 0; !rc && f < q.tune.n_formats; f++) {
         mote_session_params params = { .kv = q.formats[f] };
         mote_session *session = NULL;

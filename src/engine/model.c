@@ -1,6 +1,7 @@
 /* Opening a model: configuration, tokenizer, weights, Engram tables, threads. */
 #include "engine/model.h"
 #include "file/chat.h"
+#include "file/explain.h"
 #include "model/place.h"
 
 #include <jansson.h>
@@ -13,12 +14,6 @@
 
 const char *mote_version(void) { return MOTE_VERSION; }
 void mote_free(void *ptr) { free(ptr); }
-
-static int exists(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
-}
 
 int mote__count_threads(int asked, int *n, mote_err *err)
 {
@@ -57,9 +52,10 @@ static int load_token_map(mote_model *m, mote_err *err)
         snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
     } else {
         mote__map map;
-        int rc = mote__map_open(&map, path, err);
+        mote_err why;
+        int rc = mote__map_open(&map, path, &why);
         if (rc)
-            return rc;
+            return mote__fail(err, rc, "%s%s%s", why.message, *m->tokenizer_error ? "; " : "", m->tokenizer_error);
         if (map.size != c->vocab_size * 4)
             rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, expected 4 x vocab_size = %zu", path, map.size, c->vocab_size * 4);
         uint8_t *seen = rc ? NULL : calloc(c->engram_compressed_vocab, 1);
@@ -87,17 +83,46 @@ static int load_token_map(mote_model *m, mote_err *err)
     return 0;
 }
 
-static int open_tokenizer(mote_model *m, const char *path, int required, mote_err *err)
+/* folder/tokenizer.json, if it is there. optional: one that cannot be used is as none. */
+static int open_tokenizer(mote_model *m, int optional, mote_err *err)
+{
+    char file[4200];
+    mote_err why;
+    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    if (!mote__file_is_there(file))
+        return 0;
+    int rc = mote__tokenizer_open(&m->tokenizer, file, &why);
+    size_t n = rc ? 0 : mote__tokenizer_size(m->tokenizer);
+    if (n > m->net.config.vocab_size)
+        rc = mote__fail(&why, MOTE_EFORMAT, "%s has token ids up to %zu, config.json's vocab_size is %zu", file, n - 1,
+                        m->net.config.vocab_size);
+    if (!rc)
+        return 0;
+    if (!optional || rc == MOTE_ENOMEM)
+        return mote__fail(err, rc, "%s", why.message);
+    mote__tokenizer_close(m->tokenizer);
+    m->tokenizer = NULL;
+    snprintf(m->tokenizer_error, sizeof m->tokenizer_error, "%s", why.message);
+    return 0;
+}
+
+/* A tokenizer alone: of a folder, or a file. */
+static int open_tokenizer_only(mote_model *m, mote_err *err)
 {
     char file[4200];
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        snprintf(file, sizeof file, "%s/tokenizer.json", path);
-    else
-        snprintf(file, sizeof file, "%s", path);
-    if (!required && !exists(file))
-        return 0;
-    return mote__tokenizer_open(&m->tokenizer, file, err);
+    if (stat(m->path, &st) == 0 && S_ISREG(st.st_mode) && !mote__explain_file(m->path, 0, NULL)) {
+        int rc = mote__tokenizer_open(&m->tokenizer, m->path, err);
+        return rc ? rc : mote__model_specials(m, NULL, err);
+    }
+    int rc = mote__explain_folder(m->path, "tokenizer.json", err);
+    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    if (!rc)
+        rc = mote__tokenizer_open(&m->tokenizer, file, err);
+    snprintf(file, sizeof file, "%s/config.json", m->path);
+    if (!rc && mote__file_is_there(file))
+        rc = mote__config_load_bos(&m->net.config, file, err);
+    return rc ? rc : mote__model_specials(m, m->path, err);
 }
 
 /* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and memory stays bounded. */
@@ -136,8 +161,8 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return rc;
     mote__plan_init(net->plan, c);
     net->published = p->math == MOTE_MATH_PUBLISHED;
-    if (net->published)
-        mote__weights_publish_math(&net->weights);
+    if (net->published && mote__weights_publish_math(&net->weights))
+        return mote__fail(err, MOTE_ENOMEM, "out of memory while rounding weights");
     net->kern = mote__kern();
     init_ropes(net);
     if (c->n_engram_layers && ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
@@ -169,18 +194,14 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     m->net.meter = &m->meter;
     strcpy(m->path, path);
     if (p->tokenizer_only) {
-        rc = open_tokenizer(m, path, 1, err);
+        rc = open_tokenizer_only(m, err);
     } else {
         char file[4200];
         snprintf(file, sizeof file, "%s/config.json", path);
-        if (!(rc = mote__config_load(&m->net.config, file, err)) &&
+        if (!(rc = mote__explain_folder(path, "config.json", err)) && !(rc = mote__config_load(&m->net.config, file, err)) &&
             !(rc = mote__generation_load(&m->generation, path, &m->net.config, err)) &&
-            !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, path, 0, err)))
+            !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, p->tokenizer_optional, err)) && !(rc = mote__model_specials(m, path, err)))
             rc = open_net(m, p, n_threads, err);
-        size_t n = m->tokenizer ? mote__tokenizer_size(m->tokenizer) : 0;
-        if (!rc && n > m->net.config.vocab_size)
-            rc = mote__fail(err, MOTE_EFORMAT, "%s/tokenizer.json has token ids up to %zu, config.json's vocab_size is %zu", path, n - 1,
-                            m->net.config.vocab_size);
     }
     if (rc) {
         mote_model_close(m);
@@ -240,12 +261,13 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0, .hidden = c->hidden_size,
         .vocab = c->vocab_size, .window = c->window, .max_context = c->max_context, .n_experts = c->n_routed_experts,
         .n_experts_per_token = c->n_experts_per_token, .topk = c->index_topk, .prefix_multiple = c->prefix_multiple,
-        .n_parameters = m->net.weights.n_parameters, .weight_bytes = m->net.weights.used_bytes, .bos = c->bos,
-        .n_eos = m->generation.n_eos, .has_tokenizer = m->tokenizer != NULL, .n_threads = mote__pool_threads(m->net.pool),
+        .n_parameters = m->net.weights.n_parameters, .weight_bytes = m->net.weights.used_bytes, .bos = m->bos,
+        .adds_bos = m->adds_bos > 0, .eos = m->generation.eos, .n_eos = m->generation.n_eos, .has_tokenizer = m->tokenizer != NULL, .n_threads = mote__pool_threads(m->net.pool),
         .weights = m->net.weights.copy ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP,
-        .temperature = m->generation.temperature, .top_p = m->generation.top_p, .cpu = m->net.kern ? m->net.kern->name : "",
+        .temperature = m->generation.temperature, .top_p = m->generation.top_p, .min_p = m->generation.min_p,
+        .top_k = m->generation.top_k, .note = *m->note ? m->note : NULL,
+        .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL, .cpu = m->net.kern ? m->net.kern->name : "",
     };
-    memcpy(info->eos, m->generation.eos, sizeof info->eos);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
@@ -309,8 +331,10 @@ int mote_encode(const mote_model *m, const char *text, size_t n, int flags, int3
     *n_ids = 0;
     if (!m->tokenizer)
         return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: give token ids instead of text", m->path);
+    if (flags & MOTE_ENCODE_BOS && m->adds_bos < 0)
+        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: nothing says which token begins a sequence: that takes the model's folder", m->path);
     int rc = mote__tokenizer_encode(m->tokenizer, text, n, flags, ids, n_ids, err);
-    if (rc || !(flags & MOTE_ENCODE_BOS) || m->net.config.bos < 0)
+    if (rc || !(flags & MOTE_ENCODE_BOS) || !m->adds_bos)
         return rc;
     int32_t *with = realloc(*ids, (*n_ids + 1) * sizeof *with);
     if (!with) {
@@ -319,7 +343,7 @@ int mote_encode(const mote_model *m, const char *text, size_t n, int flags, int3
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu tokens", *n_ids + 1);
     }
     memmove(with + 1, with, *n_ids * sizeof *with);
-    with[0] = m->net.config.bos;
+    with[0] = m->bos;
     *ids = with;
     ++*n_ids;
     return 0;

@@ -12,6 +12,11 @@ struct mote_model {
     mote__pass pass;                       /* reused by every step */
     mote__generation generation;
     mote__tokenizer *tokenizer;            /* may be NULL */
+    char tokenizer_error[500];             /* why it is NULL though there is a file; "" otherwise */
+    /* engine/special.c */
+    int32_t bos;                           /* -1: none */
+    int adds_bos;                          /* MOTE_ENCODE_BOS puts it in front; -1: not known */
+    char note[500];                        /* what the files ask for and is not done; "": nothing */
     struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
     size_t chunk_rows;                     /* rows of one pass */
     int net_open, n_sessions;
@@ -41,6 +46,9 @@ struct mote_session {
     mote__buf logits;
     size_t n_logits, first_logits;         /* rows, position of the first */
 };
+
+/* engine/special.c: bos, adds_bos, the generation's eos and note, from the files of `folder` (NULL: a tokenizer without one). */
+int mote__model_specials(mote_model *model, const char *folder, mote_err *err);
 
 mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);      /* NULL: no memory */
 

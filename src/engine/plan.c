@@ -9,6 +9,7 @@
 
 #include "base/limit.h"
 #include "base/mem.h"
+#include "file/explain.h"
 #include "file/json.h"
 
 enum { CONFIG_MAX = 16 << 20, BLOCK_TOKENS = 256, CONTEXT_MAX = 1 << 30, CONTEXTS_MAX = 4096 };
@@ -397,14 +398,20 @@ int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t
             return mote__fail(err, MOTE_EINVAL, "plan: a context of %llu tokens is over the limit of %d",
                               (unsigned long long)ctxs[i], (int)CONTEXT_MAX);
     struct stat st;
-    int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    int found = !stat(path, &st), is_folder = found && S_ISDIR(st.st_mode), rc = MOTE_OK;
+    if (!found || is_folder)
+        rc = mote__explain_folder(path, is_folder ? "config.json" : NULL, err);
+    else if (S_ISREG(st.st_mode))
+        rc = mote__explain_file(path, 1, err);
+    if (rc)
+        return rc;
     char *config_path = NULL;
     if (asprintf(&config_path, is_folder ? "%s/config.json" : "%s", path) < 0)
         return mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
     json_t *root = NULL, *result = NULL;
     mote__plan *p = calloc(1, sizeof *p);
     mote__plan_cache cache = { 0 };
-    int rc = p ? mote__json_load(&root, config_path, CONFIG_MAX, err) : mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+    rc = p ? mote__json_load(&root, config_path, CONFIG_MAX, err) : mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
     if (rc)
         goto out;
     p->path = config_path;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "file/json.h"
 
@@ -322,8 +322,7 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
 static int exists(const char *folder, const char *name)
 {
     char path[4096];
-    struct stat st;
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && !stat(path, &st);
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && mote__file_is_there(path);
 }
 
 /* Saturated sums are no sums. */

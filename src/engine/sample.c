@@ -41,8 +41,8 @@ int mote_sampler_create(mote_sampler **out, const mote_sample_params *p, mote_er
     *out = NULL;
     if (!(p->temperature >= 0) || isinf(p->temperature))
         return mote__fail(err, MOTE_EINVAL, "temperature %g: expected 0 or more", (double)p->temperature);
-    if (!(p->top_p > 0 && p->top_p <= 1))
-        return mote__fail(err, MOTE_EINVAL, "top_p %g: expected more than 0, at most 1", (double)p->top_p);
+    if (!(p->top_p >= 0 && p->top_p <= 1))
+        return mote__fail(err, MOTE_EINVAL, "top_p %g: expected 0 to 1", (double)p->top_p);
     if (!(p->min_p >= 0 && p->min_p <= 1))
         return mote__fail(err, MOTE_EINVAL, "min_p %g: expected 0 to 1", (double)p->min_p);
     if (p->top_k < 0)

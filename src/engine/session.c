@@ -57,6 +57,13 @@ void mote_session_destroy(mote_session *s)
     m->n_sessions--;
 }
 
+/* The last row goes along, so that a fork can be sampled from at once. */
+static int copy_last_logits(mote_session *f, const mote_session *s)
+{
+    size_t bytes = s->model->net.config.vocab_size * sizeof(float);
+    return s->n_logits ? mote__buf_append(&f->logits, (const char *)s->logits.data + (s->n_logits - 1) * bytes, bytes) : 0;
+}
+
 int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
 {
     mote_model *m = s->model;
@@ -66,13 +73,14 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     *f = (mote_session){ .model = m, .n_ids = s->n_ids, .n_kv = s->n_kv, .max_context = s->max_context, .live = s->live,
                          .prefill = s->prefill, .replay = s->replay, .approximate_from = s->approximate_from,
-                         .bounded_windows = s->bounded_windows, .store = s->store, .context = s->context, .chain = s->chain };
+                         .bounded_windows = s->bounded_windows, .n_logits = s->n_logits != 0,
+                         .first_logits = s->first_logits + (s->n_logits ? s->n_logits - 1 : 0), .store = s->store, .context = s->context, .chain = s->chain };
     mote__buf_init(&f->ids, &m->meter, MOTE_MEM_OTHER);
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
     m->n_sessions++;
     if (mote__kv_state_clone(&f->seq.state, &s->seq.state) || mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, s->n_kv) ||
-        mote__buf_append(&f->ids, s->ids.data, s->n_ids * sizeof(int32_t))) {
+        mote__buf_append(&f->ids, s->ids.data, s->n_ids * sizeof(int32_t)) || copy_last_logits(f, s)) {
         mote_session_destroy(f);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     }

@@ -6,18 +6,18 @@
  * published conversions are known to carry wrong sums, and sizes are checked tensor by tensor anyway. */
 #include "file/safetensors.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "file/explain.h"
 #include "file/json.h"
 
 /* 96,085 tensors make an index of about 9 MB. */
 enum { INDEX_MAX = 256 << 20, NAMES_CHUNK = 256 << 10 };
-static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors", single_end[] = ".safetensors";
 
 struct shard {
     char *path;              /* owned                                      */
@@ -221,7 +221,13 @@ int mote__checkpoint_open(mote__checkpoint **ckpt, const char *path, mote_err *e
     *ckpt = NULL;
     struct stat st;
     if (stat(path, &st))
-        return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(errno));
+        return mote__explain_folder(path, NULL, err);
+    size_t n = strlen(path), m = strlen(single_end);
+    if (S_ISREG(st.st_mode) && (n < m || strcmp(path + n - m, single_end))) {
+        int rc = mote__explain_file(path, 0, err);
+        if (rc)
+            return rc;
+    }
     mote__checkpoint *c = calloc(1, sizeof *c);
     char *index_path = NULL, *single = NULL;
     int rc;
@@ -236,12 +242,12 @@ int mote__checkpoint_open(mote__checkpoint **ckpt, const char *path, mote_err *e
         rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory", path);
     else if (!S_ISDIR(st.st_mode))
         rc = open_single(c, path, err);
-    else if (!stat(index_path, &st))
+    else if (mote__file_is_there(index_path))
         rc = open_indexed(c, path, index_path, err);
-    else if (!stat(single, &st))
+    else if (mote__file_is_there(single))
         rc = open_single(c, single, err);
     else
-        rc = mote__fail(err, MOTE_EIO, "%s: holds neither %s nor %s", path, index_name, single_name);
+        rc = mote__explain_weights(path, err);
     free(index_path);
     free(single);
     if (rc) {

@@ -6,6 +6,7 @@
  * inference, recognised by `dim` where the published form has `hidden_size`. Keys this reader does not use are ignored. */
 #include "file/config_read.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +18,8 @@ static const field fields[] = {
     { "hidden_size", "dim", SIZE, AT(hidden_size), 32, 1 << 20, 0, 0 },
     { "num_hidden_layers", "n_layers", SIZE, AT(n_layers), 1, MOTE_MAX_LAYERS, 0, 0 },
     { "num_attention_heads", "n_heads", SIZE, AT(n_heads), 1, 1024, 0, 0 },
-    { "head_dim", "head_dim", SIZE, AT(head_dim), 32, 4096, 0, 0 },
-    { "qk_rope_head_dim", "rope_head_dim", SIZE, AT(rope_dim), 2, 4096, 0, 0 },
+    { "head_dim", "head_dim", SIZE, AT(head_dim), 32, MOTE_MAX_HEAD_DIM, 0, 0 },
+    { "qk_rope_head_dim", "rope_head_dim", SIZE, AT(rope_dim), 2, MOTE_MAX_HEAD_DIM, 0, 0 },
     { "q_lora_rank", "q_lora_rank", SIZE, AT(q_lora_rank), 32, 1 << 20, 0, 0 },
     { "o_lora_rank", "o_lora_rank", SIZE, AT(o_lora_rank), 32, 1 << 20, 0, 0 },
     { "o_groups", "o_groups", SIZE, AT(o_groups), 1, 1024, 0, 0 },
@@ -30,21 +31,21 @@ static const field fields[] = {
     { "swiglu_limit", "swiglu_limit", F32, AT(swiglu_limit), 0, 1e6, 1, 0 },
     { "sliding_window", "window_size", SIZE, AT(window), 1, 65536, 0, 0 },
     { "rms_norm_eps", "norm_eps", F32, AT(rms_norm_eps), 1e-37, 1, 0, 0 },
-    { "rope_theta", "rope_theta", F64, AT(rope_theta), 1.001, 1e12, 0, 0 },
-    { "compress_rope_theta", "compress_rope_theta", F64, AT(compress_rope_theta), 1.001, 1e12, 0, 0 },
+    { "rope_theta", "rope_theta", F64, AT(rope_theta), 1.001, 1e12, 1, 0 },
+    { "compress_rope_theta", "compress_rope_theta", F64, AT(compress_rope_theta), 1.001, 1e12, 1, 0 },
     { "max_position_embeddings", "max_seq_len", SIZE, AT(max_context), 1, 1 << 30, 1, 0 },
     { "index_n_heads", "index_n_heads", SIZE, AT(index_n_heads), 1, 1024, 0, 0 },
-    { "index_head_dim", "index_head_dim", SIZE, AT(index_head_dim), 32, 4096, 0, 0 },
+    { "index_head_dim", "index_head_dim", SIZE, AT(index_head_dim), 32, MOTE_MAX_HEAD_DIM, 0, 0 },
     { "index_topk", "index_topk", SIZE, AT(index_topk), 1, 1 << 20, 0, 0 },
     { "candidate_source_layer_id", "candidate_source_layer", I32, AT(candidate_source), -1, MOTE_MAX_LAYERS - 1, 1, -1 },
     { "candidate_topk_blocks", "candidate_topk_blocks", SIZE, AT(candidate_topk_blocks), 0, 1 << 20, 1, 0 },
-    { "candidate_block_size", "candidate_block_size", SIZE, AT(candidate_block_size), 0, 1 << 20, 1, 0 },
+    { "candidate_block_size", "candidate_block_size", SIZE, AT(candidate_block_size), 0, 16, 1, 0 },
     { "hc_mult", "hc_mult", SIZE, AT(hc_mult), 1, MOTE_MAX_HC, 0, 0 },
     { "hc_sinkhorn_iters", "hc_sinkhorn_iters", SIZE, AT(hc_sinkhorn_iters), 1, 1000, 0, 0 },
     { "hc_eps", "hc_eps", F32, AT(hc_eps), 1e-37, 1, 0, 0 },
-    { "engram_max_ngram_size", "engram_max_ngram_size", SIZE, AT(engram_max_ngram), 0, 8, 1, 0 },
+    { "engram_max_ngram_size", "engram_max_ngram_size", SIZE, AT(engram_max_ngram), 0, MOTE_MAX_NGRAM, 1, 0 },
     { "engram_vocab_size", "engram_vocab_size", U64, AT(engram_vocab), 0, 1099511627776.0, 1, 0 },
-    { "engram_n_heads", "engram_n_heads", SIZE, AT(engram_heads), 0, 32, 1, 0 },
+    { "engram_n_heads", "engram_n_heads", SIZE, AT(engram_heads), 0, MOTE_MAX_ENGRAM_HEADS, 1, 0 },
     { "engram_head_dim", "engram_head_dim", SIZE, AT(engram_head_dim), 0, 4096, 1, 0 },
     { "engram_pad_token_id", "engram_pad_id", I32, AT(engram_pad_token), 0, (1 << 24) - 1, 1, 2 },
     { "engram_compressed_vocab_size", "engram_compressed_vocab_size", SIZE, AT(engram_compressed_vocab), 0, 1 << 24, 1, 0 },
@@ -79,13 +80,11 @@ static const struct { const char *name; mote__score_func func; } score_funcs[] =
     { "sqrtsoftplus", MOTE_SCORE_SQRTSOFTPLUS }, { "sigmoid", MOTE_SCORE_SIGMOID }, { "softmax", MOTE_SCORE_SOFTMAX },
 };
 
-/* YaRN: under rope_scaling in the published form, plain fields in the flat one. */
-static const field yarn_fields[] = {
-    { "factor", "rope_factor", F64, AT(rope_factor), 1, 1e6, 0, 0 },
-    { "beta_fast", "beta_fast", F64, AT(rope_beta_fast), 1e-3, 1e6, 0, 0 },
-    { "beta_slow", "beta_slow", F64, AT(rope_beta_slow), 1e-3, 1e6, 0, 0 },
-    { "original_max_position_embeddings", "original_seq_len", SIZE, AT(rope_original), 0, 1 << 30, 0, 0 },
-};
+const field *mote__config_fields(mote__arch arch, size_t *n)
+{
+    *n = N_FIELDS;
+    return arch == MOTE_ARCH_DENSE ? mote__config_dense_fields(n) : fields;
+}
 
 const char *mote__config_key(const char *published, int flat)
 {
@@ -103,37 +102,47 @@ static int out_of_range(const reader *r, const char *key, double v, double min, 
     return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %.17g, outside %.17g to %.17g", r->what, key, v, min, max);
 }
 
-static void store(void *at, kind k, double v, json_int_t i)
+static void store(void *at, kind k, double v)
 {
     switch (k) {
-    case SIZE: *(size_t *)at = (size_t)i; break;
-    case U64: *(uint64_t *)at = (uint64_t)i; break;
-    case I32: case FLAG: *(int32_t *)at = (int32_t)i; break;
+    case SIZE: *(size_t *)at = (size_t)v; break;
+    case U64: *(uint64_t *)at = (uint64_t)v; break;
+    case I32: case FLAG: *(int32_t *)at = (int32_t)v; break;
     case F32: *(float *)at = (float)v; break;
     case F64: *(double *)at = v; break;
     }
 }
 
+int mote__config_whole(const json_t *v, double *value)
+{
+    *value = v ? json_number_value(v) : 0;
+    return json_is_integer(v) || (json_is_real(v) && *value >= floor(*value) && *value <= floor(*value));
+}
+
+int mote__config_integer(const reader *r, const json_t *object, const char *key, json_t **value)
+{
+    double v;
+    json_t *at = json_object_get(object, key);
+    *value = mote__config_whole(at, &v) ? at : NULL;
+    return *value ? MOTE_OK : mote__json_get(value, object, key, JSON_INTEGER, r->what, r->err);
+}
+
 int mote__config_field(const reader *r, const field *f, const json_t *object)
 {
     const char *key = r->flat ? f->flat : f->published;
-    int real = f->kind == F32 || f->kind == F64;
-    json_type type = real ? JSON_REAL : f->kind == FLAG ? JSON_TRUE : JSON_INTEGER;
     json_t *value;
-    int rc = f->optional ? mote__json_get(&value, object, key, type, r->what, r->err)
-                         : mote__json_need(&value, object, key, type, r->what, r->err);
+    int rc = f->kind == F32 || f->kind == F64 ? mote__json_get(&value, object, key, JSON_REAL, r->what, r->err)
+             : f->kind == FLAG                ? mote__json_get(&value, object, key, JSON_TRUE, r->what, r->err)
+                                              : mote__config_integer(r, object, key, &value);
+    if (!rc && !value && !f->optional)
+        rc = mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is missing", r->what, key);
     if (rc)
         return rc;
-    json_int_t i = value ? json_integer_value(value) : (json_int_t)f->missing;
-    double v = f->missing;
-    if (value && f->kind == FLAG)
-        v = (double)(i = json_is_true(value));
-    else if (value)
-        v = json_number_value(value);
-    /* double(i) rounds for huge i, but never across the bounds, which are small and exact */
+    double v = !value ? f->missing : f->kind == FLAG ? json_is_true(value) : json_number_value(value);
+    /* a double rounds huge integers, but never across the bounds, which are small and exact */
     if (value && !(v >= f->min && v <= f->max))
         return out_of_range(r, key, v, f->min, f->max);
-    store((char *)r->config + f->offset, f->kind, v, i);
+    store((char *)r->config + f->offset, f->kind, v);
     return MOTE_OK;
 }
 
@@ -154,13 +163,13 @@ static int read_list(const reader *r, const list *l, size_t *n)
         const json_t *e = json_array_get(value, k);
         char name[80];
         snprintf(name, sizeof name, "%s[%zu]", key, k);
-        if (!json_is_integer(e))
+        double v;
+        if (!mote__config_whole(e, &v))
             return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %s, expected an integer", r->what, name, mote__json_kind(e));
-        double v = (double)json_integer_value(e);
         if (!(v >= 0 && v <= l->max))
             return out_of_range(r, name, v, 0, l->max);
         if (k < l->room)
-            store((char *)r->config + l->offset + k * widths[l->kind], l->kind, v, json_integer_value(e));
+            store((char *)r->config + l->offset + k * widths[l->kind], l->kind, v);
     }
     if (l->count_offset != NO_COUNT)
         *(size_t *)((char *)r->config + l->count_offset) = *n;
@@ -177,13 +186,12 @@ int mote__config_string(const reader *r, const json_t *object, const char *key, 
     return rc;
 }
 
-static int expect_integer(const reader *r, const char *key, json_int_t expected)
+static int expect_integer(const reader *r, const char *key, int expected)
 {
     json_t *value;
-    int rc = mote__json_get(&value, r->text, key, JSON_INTEGER, r->what, r->err);
-    if (!rc && value && json_integer_value(value) != expected)
-        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is %lld, this version runs %lld", r->what, key,
-                        (long long)json_integer_value(value), (long long)expected);
+    int rc = mote__config_integer(r, r->text, key, &value);
+    if (!rc && value && (json_number_value(value) < expected || json_number_value(value) > expected))
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is %.17g, this version runs %d", r->what, key, json_number_value(value), expected);
     return rc;
 }
 
@@ -200,15 +208,23 @@ int mote__config_quantization(const reader *r)
 {
     json_t *q, *block;
     int rc = mote__json_get(&q, r->root, "quantization_config", JSON_OBJECT, r->what, r->err);
+    if (!rc && !q)
+        rc = mote__json_get(&q, r->text, "quantization_config", JSON_OBJECT, r->what, r->err);
     if (rc || !q)
         return rc;
-    rc = mote__config_string(r, q, "quant_method", "fp8");
+    json_t *method;
+    rc = mote__json_get(&method, q, "quant_method", JSON_STRING, r->what, r->err);
+    if (!rc && method && strcmp(json_string_value(method), "fp8"))
+        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'quant_method' is '%.60s', this version runs 'fp8': give the unquantised checkpoint",
+                          r->what, json_string_value(method));
     if (!rc)
         rc = mote__config_string(r, q, "scale_fmt", "ue8m0");
     if (!rc)
         rc = mote__json_get(&block, q, "weight_block_size", JSON_ARRAY, r->what, r->err);
-    if (!rc && block && (json_array_size(block) != 2 || json_integer_value(json_array_get(block, 0)) != 32 ||
-                         json_integer_value(json_array_get(block, 1)) != 32))
+    double side[2] = { 0, 0 };
+    for (size_t i = 0; !rc && block && i < 2; i++)
+        mote__config_whole(json_array_get(block, i), &side[i]);
+    if (!rc && block && (json_array_size(block) != 2 || side[0] < 32 || side[0] > 32 || side[1] < 32 || side[1] > 32))
         rc = mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'weight_block_size' is not [32, 32]", r->what);
     return rc;
 }
@@ -230,44 +246,50 @@ static int read_scoring(const reader *r)
                       json_string_value(value));
 }
 
-static int read_yarn(const reader *r)
+static int read_id(const reader *r, const char *key, const json_t *value, int32_t *id)
 {
-    json_t *object = (json_t *)r->text;
-    int rc = r->flat ? MOTE_OK : mote__json_get(&object, r->text, "rope_scaling", JSON_OBJECT, r->what, r->err);
-    if (rc || !object)
-        return rc;                           /* no scaling: rope_original stays 0 */
-    if (r->flat) {
-        json_t *original;                    /* absent or 0: no scaling */
-        rc = mote__json_get(&original, object, "original_seq_len", JSON_INTEGER, r->what, r->err);
-        if (rc || json_integer_value(original) == 0)
+    double v, end = (double)r->config->vocab_size;
+    if (!mote__config_whole(value, &v))
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %s, expected an integer", r->what, key, mote__json_kind(value));
+    if (!(v >= 0 && v < end))
+        return out_of_range(r, key, v, 0, end - 1);
+    *id = (int32_t)v;
+    return MOTE_OK;
+}
+
+int mote__config_ids(const reader *r, const char *key, const json_t *value, int32_t *ids, size_t room, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < (json_is_array(value) ? json_array_size(value) : value && !json_is_null(value)); i++) {
+        int32_t id = -1;
+        size_t k = 0;
+        int rc = read_id(r, key, json_is_array(value) ? json_array_get(value, i) : value, &id);
+        if (rc)
             return rc;
-    } else {
-        rc = mote__config_string(r, object, json_object_get(object, "rope_type") ? "rope_type" : "type", "yarn");
+        while (k < *n && ids[k] != id)
+            k++;
+        if (k == room)
+            return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' has more than %zu element%s", r->what, key, room, room > 1 ? "s" : "");
+        ids[k] = id;
+        *n += k == *n;
     }
-    for (size_t i = 0; !rc && i < sizeof yarn_fields / sizeof *yarn_fields; i++)
-        rc = mote__config_field(r, &yarn_fields[i], object);
-    if (!rc && r->config->rope_beta_fast < r->config->rope_beta_slow)
-        rc = mote__fail(r->err, MOTE_EFORMAT, "%s: 'beta_fast' is smaller than 'beta_slow'", r->what);
-    return rc;
+    return MOTE_OK;
 }
 
 int mote__config_token(const reader *r, const char *key, int32_t *id)
 {
     const json_t *value = json_object_get(r->root, key);
-    if (!value || json_is_null(value))
-        value = json_object_get(r->text, key);
-    if (json_is_array(value) && json_array_size(value))
-        value = json_array_get(value, 0);
+    size_t n;
     *id = -1;
-    if (!value || json_is_null(value))
-        return MOTE_OK;
-    if (!json_is_integer(value))
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s' is %s, expected an integer", r->what, key, mote__json_kind(value));
-    double v = (double)json_integer_value(value);
-    if (!(v >= 0 && v < (double)r->config->vocab_size))
-        return out_of_range(r, key, v, 0, (double)r->config->vocab_size - 1);
-    *id = (int32_t)json_integer_value(value);
-    return MOTE_OK;
+    return mote__config_ids(r, key, !value || json_is_null(value) ? json_object_get(r->text, key) : value, id, 1, &n);
+}
+
+static int read_eos(const reader *r)
+{
+    static const char key[] = "eos_token_id";
+    const json_t *value = json_object_get(r->root, key);
+    return mote__config_ids(r, key, !value || json_is_null(value) ? json_object_get(r->text, key) : value, r->config->eos, MOTE_MAX_EOS,
+                            &r->config->n_eos);
 }
 
 static int read_lists(const reader *r)
@@ -297,7 +319,7 @@ static int read_v41(reader *r)
     if (!rc)
         rc = read_lists(r);
     if (!rc)
-        rc = read_yarn(r);
+        rc = mote__config_rope(r);
     if (!rc)
         rc = read_scoring(r);
     if (!rc)
@@ -369,8 +391,21 @@ static int read_all(reader *r)
     if (!rc)
         rc = mote__config_token(r, "bos_token_id", &r->config->bos);
     if (!rc)
-        rc = mote__config_token(r, "eos_token_id", &r->config->eos);
+        rc = read_eos(r);
+    r->config->has_bos = json_object_get(r->root, "bos_token_id") || json_object_get(r->text, "bos_token_id");
+    r->config->has_eos = json_object_get(r->root, "eos_token_id") || json_object_get(r->text, "eos_token_id");
     return rc;
+}
+
+/* bos alone, of any family: for a folder of which only the tokenizer is wanted. */
+static int read_bos(mote__config *config, const json_t *root, const char *what, mote_err *err)
+{
+    *config = (mote__config){ .vocab_size = INT32_MAX, .bos = -1 };
+    json_t *text = NULL;
+    int rc = mote__json_get(&text, root, "text_config", JSON_OBJECT, what, err);
+    reader r = { .config = config, .root = root, .text = text ? text : root, .what = what, .err = err };
+    config->has_bos = !rc && (json_object_get(r.root, "bos_token_id") || json_object_get(r.text, "bos_token_id"));
+    return rc ? rc : mote__config_token(&r, "bos_token_id", &config->bos);
 }
 
 static int read_root(mote__config *config, const json_t *root, const char *what, mote_err *err)
@@ -380,16 +415,19 @@ static int read_root(mote__config *config, const json_t *root, const char *what,
     return read_all(&r);
 }
 
-int mote__config_load(mote__config *config, const char *path, mote_err *err)
+static int load(mote__config *config, const char *path, int (*read)(mote__config *, const json_t *, const char *, mote_err *), mote_err *err)
 {
     json_t *root;
     int rc = mote__json_load(&root, path, CONFIG_MAX, err);
     if (rc)
         return rc;
-    rc = read_root(config, root, path, err);
+    rc = read(config, root, path, err);
     json_decref(root);
     return rc;
 }
+
+int mote__config_load(mote__config *config, const char *path, mote_err *err) { return load(config, path, read_root, err); }
+int mote__config_load_bos(mote__config *config, const char *path, mote_err *err) { return load(config, path, read_bos, err); }
 
 int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what, mote_err *err)
 {

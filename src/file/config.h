@@ -9,7 +9,11 @@
 
 #include "base/err.h"
 
-enum { MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 256, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_GROUPS = 64 };
+/* Bounds that arrays elsewhere are made for: each such array has a static assert, and tests/engine/ranges.c runs both ends. */
+enum {
+    MOTE_MAX_LAYERS = 256, MOTE_MAX_SOURCES = 256, MOTE_MAX_ENGRAM = 16, MOTE_MAX_HC = 8, MOTE_MAX_HEAD_DIM = 4096,
+    MOTE_MAX_NGRAM = 8, MOTE_MAX_ENGRAM_HEADS = 32, MOTE_MAX_RATIO = 16, MOTE_MAX_EOS = 64
+};
 
 typedef enum mote__score_func { MOTE_SCORE_SQRTSOFTPLUS, MOTE_SCORE_SIGMOID, MOTE_SCORE_SOFTMAX } mote__score_func;
 
@@ -53,7 +57,10 @@ typedef struct mote__config {
     size_t engram_max_ngram, engram_heads, engram_head_dim, engram_compressed_vocab;
     uint64_t engram_vocab;
     int32_t engram_pad_token;
-    int32_t bos, eos, image_token;                        /* -1: absent */
+    int32_t bos, image_token;                             /* -1: none */
+    int32_t eos[MOTE_MAX_EOS];
+    size_t n_eos;
+    int has_bos, has_eos;                                 /* the file has the key, be it null */
     size_t n_mtp_layers;
     /* dense models */
     size_t n_kv_heads;                                    /* 0 in V4.1 */
@@ -69,6 +76,8 @@ typedef struct mote__config {
 /* path: the config.json itself. MOTE_EIO, MOTE_EFORMAT (missing, out of range, contradictory: names the key),
  * MOTE_EUNSUPPORTED (another architecture: names model_type). */
 int mote__config_load(mote__config *config, const char *path, mote_err *err);
+/* Only bos and has_bos, of a model of any kind. */
+int mote__config_load_bos(mote__config *config, const char *path, mote_err *err);
 int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what, mote_err *err);
 
 /* Between config.c, which reads and range-checks each field by itself, and config_rules.c, which checks what fields say
@@ -76,8 +85,15 @@ int mote__config_parse(mote__config *config, const char *text, size_t n, const c
 int mote__config_rules(mote__config *config, int flat, const char *what, mote_err *err);
 const char *mote__config_key(const char *published, int flat);
 
-/* generation_config.json beside it; a missing file gives the defaults (eos from config; temperature and top_p 1). */
-typedef struct mote__generation { int32_t eos[8]; size_t n_eos; float temperature, top_p; } mote__generation;
+/* generation_config.json beside it; a missing file gives the defaults: eos from config, temperature and top_p 1, min_p and top_k 0 (off).
+ * unapplied: "'key' value, ..." of what it asks for that is not done; "" if nothing. */
+typedef struct mote__generation {
+    int32_t eos[MOTE_MAX_EOS];
+    size_t n_eos;
+    float temperature, top_p, min_p;
+    int top_k;
+    char unapplied[200];
+} mote__generation;
 int mote__generation_load(mote__generation *g, const char *folder, const mote__config *config, mote_err *err);
 
 #endif

@@ -2,7 +2,6 @@
  * family says what its name implies; what would need code that is not here is refused by its key. */
 #include "file/config_read.h"
 
-#include <math.h>
 #include <string.h>
 
 #define AT(member) offsetof(mote__config, member)
@@ -14,19 +13,26 @@ static const field fields[] = {
     { "num_key_value_heads", NULL, SIZE, AT(n_kv_heads), 1, 1024, 1, 0 },
     { "head_dim", NULL, SIZE, AT(head_dim), 2, 512, 1, 0 },
     { "intermediate_size", NULL, SIZE, AT(moe_intermediate_size), 2, 1 << 20, 0, 0 },
-    { "rms_norm_eps", NULL, F32, AT(rms_norm_eps), 1e-37, 1, 0, 0 },
-    { "rope_theta", NULL, F64, AT(rope_theta), 1.001, 1e12, 1, 10000 },
+    { "rms_norm_eps", NULL, F32, AT(rms_norm_eps), 1e-37, 1, 1, 1e-6 },
+    { "rope_theta", NULL, F64, AT(rope_theta), 1.001, 1e12, 1, 0 },
     { "max_position_embeddings", NULL, SIZE, AT(max_context), 1, 1 << 30, 0, 0 },
     { "tie_word_embeddings", NULL, FLAG, AT(tied_embeddings), 0, 1, 1, 0 },
 };
 
-static const struct dense { const char *name; int qkv_bias, qk_norm; int slides_unless_told; } families[] = {
-    { "llama", 0, 0, 1 }, { "mistral", 0, 0, 1 }, { "qwen2", 1, 0, 0 }, { "qwen3", 0, 1, 0 },
+const field *mote__config_dense_fields(size_t *n)
+{
+    *n = sizeof fields / sizeof *fields;
+    return fields;
+}
+
+/* by_layer: only layers from max_window_layers on slide, or those that layer_types says */
+static const struct dense { const char *name; int qkv_bias, qk_norm, slides_unless_told, by_layer; } families[] = {
+    { "llama", 0, 0, 1, 0 }, { "mistral", 0, 0, 1, 0 }, { "qwen2", 1, 0, 0, 1 }, { "qwen3", 0, 1, 0, 1 },
 };
 
 /* Keys of variants that are not run. Absent, null, false and the neutral number pass. */
 static const struct { const char *key; double neutral; } variants[] = {
-    { "attention_bias", 0 },      { "mlp_bias", 0 },           { "partial_rotary_factor", 1 }, { "rope_interleaved", 0 },
+    { "attention_bias", 0 },      { "mlp_bias", 0 },
     { "num_local_experts", 0 },   { "num_experts", 0 },        { "n_routed_experts", 0 },      { "num_experts_per_tok", 0 },
     { "kv_lora_rank", 0 },        { "q_lora_rank", 0 },        { "clip_qkv", 0 },              { "use_qk_norm", 0 },
     { "attention_multiplier", 0 }, { "residual_multiplier", 1 }, { "embedding_multiplier", 1 }, { "logits_scaling", 1 },
@@ -47,92 +53,32 @@ static int check_variants(const reader *r)
     return MOTE_OK;
 }
 
-/* Every layer must see every position. */
+/* Every layer must see every position: no window, one as long as the context, or one that no layer has. */
 static int check_window(const reader *r, const struct dense *d)
 {
-    json_t *window, *use, *types;
-    int rc = mote__json_get(&window, r->text, "sliding_window", JSON_INTEGER, r->what, r->err);
+    json_t *window, *use, *types, *from;
+    double first = 0;
+    int rc = mote__config_integer(r, r->text, "sliding_window", &window);
     if (!rc)
         rc = mote__json_get(&use, r->text, "use_sliding_window", JSON_TRUE, r->what, r->err);
     if (!rc)
         rc = mote__json_get(&types, r->text, "layer_types", JSON_ARRAY, r->what, r->err);
+    if (!rc)
+        rc = mote__config_integer(r, r->text, "max_window_layers", &from);
     if (rc)
         return rc;
-    if (window && (use ? json_is_true(use) : d->slides_unless_told))
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'sliding_window' is %lld and in use; this version runs full attention only",
-                          r->what, (long long)json_integer_value(window));
+    int slides = window && (use ? json_is_true(use) : d->slides_unless_told);
+    int cuts = slides && json_number_value(window) < (double)r->config->max_context;
+    if (d->by_layer)
+        first = from ? json_number_value(from) : 28;         /* the reference library's default */
+    if (cuts && !(d->by_layer && types) && first < (double)r->config->n_layers)
+        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'sliding_window' is %.17g and in use, less than 'max_position_embeddings' (%zu); this "
+                          "version runs full attention only", r->what, json_number_value(window), r->config->max_context);
     for (size_t l = 0; l < json_array_size(types); l++) {
         const char *t = json_string_value(json_array_get(types, l));
-        if (!t || strcmp(t, "full_attention"))
+        if (!t || (strcmp(t, "full_attention") && (strcmp(t, "sliding_attention") || !slides || cuts)))
             return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'layer_types[%zu]' is '%.40s'; this version runs full_attention only", r->what,
                               l, t ? t : "?");
-    }
-    return MOTE_OK;
-}
-
-/* ---- RoPE ------------------------------------------------------------------------------------------------------ */
-
-/* What a rule reads besides its name. attention_factor: what cos and sin are multiplied by; its default is YaRN's formula. */
-static const field linear_fields[] = { { "factor", NULL, F64, AT(rope_factor), 1, 1e6, 0, 0 } };
-static const field llama3_fields[] = {
-    { "factor", NULL, F64, AT(rope_factor), 1, 1e6, 0, 0 },
-    { "high_freq_factor", NULL, F64, AT(rope_beta_fast), 1e-3, 1e6, 0, 0 },
-    { "low_freq_factor", NULL, F64, AT(rope_beta_slow), 1e-3, 1e6, 0, 0 },
-    { "original_max_position_embeddings", NULL, SIZE, AT(rope_original), 1, 1 << 30, 0, 0 },
-};
-static const field yarn_fields[] = {
-    { "factor", NULL, F64, AT(rope_factor), 1, 1e6, 0, 0 },
-    { "beta_fast", NULL, F64, AT(rope_beta_fast), 1e-3, 1e6, 1, 32 },
-    { "beta_slow", NULL, F64, AT(rope_beta_slow), 1e-3, 1e6, 1, 1 },
-    { "original_max_position_embeddings", NULL, SIZE, AT(rope_original), 1, 1 << 30, 0, 0 },
-    { "attention_factor", NULL, F64, AT(rope_attention), 1e-3, 1e3, 1, 0 },
-};
-#define FIELDS(list) list, sizeof list / sizeof *list
-static const struct { const char *name; mote__rope_rule rule; const field *fields; size_t n_fields; } rules[] = {
-    { "default", MOTE_ROPE_PLAIN, NULL, 0 },
-    { "linear", MOTE_ROPE_LINEAR, FIELDS(linear_fields) },
-    { "llama3", MOTE_ROPE_LLAMA3, FIELDS(llama3_fields) },
-    { "yarn", MOTE_ROPE_YARN, FIELDS(yarn_fields) },
-};
-
-static int read_rope(const reader *r)
-{
-    mote__config *c = r->config;
-    json_t *object, *type;
-    c->rope_attention = 1;
-    /* newer files: rope_parameters, with rope_theta inside */
-    const char *key = json_object_get(r->text, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    int rc = mote__json_get(&object, r->text, key, JSON_OBJECT, r->what, r->err);
-    if (rc || !object)
-        return rc;
-    rc = mote__json_need(&type, object, json_object_get(object, "rope_type") ? "rope_type" : "type", JSON_STRING, r->what, r->err);
-    if (!rc && json_object_get(object, "rope_theta"))
-        rc = mote__config_field(r, &(field){ "rope_theta", NULL, F64, AT(rope_theta), 1.001, 1e12, 0, 0 }, object);
-    if (rc)
-        return rc;
-    size_t i = 0, n = sizeof rules / sizeof *rules;
-    while (i < n && strcmp(rules[i].name, json_string_value(type)))
-        i++;
-    if (i == n)
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' is of type '%.40s'; known are default, linear, llama3, yarn", r->what, key,
-                          json_string_value(type));
-    c->rope_rule = rules[i].rule;
-    for (size_t k = 0; !rc && k < rules[i].n_fields; k++)
-        rc = mote__config_field(r, &rules[i].fields[k], object);
-    if (rc || c->rope_rule == MOTE_ROPE_PLAIN || c->rope_rule == MOTE_ROPE_LINEAR)
-        return rc;
-    if (c->rope_rule == MOTE_ROPE_LLAMA3 ? c->rope_beta_fast <= c->rope_beta_slow : c->rope_beta_fast < c->rope_beta_slow)
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: '%s': the fast bound (%g) is not above the slow one (%g)", r->what, key,
-                          c->rope_beta_fast, c->rope_beta_slow);
-    if (c->rope_rule == MOTE_ROPE_YARN) {
-        static const char *const unknown[] = { "mscale", "mscale_all_dim" };
-        for (size_t k = 0; k < 2; k++)
-            if (json_is_number(json_object_get(object, unknown[k])))
-                return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s': '%s' is not supported", r->what, key, unknown[k]);
-        if (json_is_false(json_object_get(object, "truncate")))
-            return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s': 'truncate' is false, this version runs true", r->what, key);
-        if (!(c->rope_attention > 0))
-            c->rope_attention = c->rope_factor > 1 ? 0.1 * log(c->rope_factor) + 1 : 1;
     }
     return MOTE_OK;
 }
@@ -184,7 +130,7 @@ int mote__config_dense(reader *r)
     for (size_t i = 0; !rc && i < sizeof fields / sizeof *fields; i++)
         rc = mote__config_field(r, &fields[i], r->text);
     if (!rc)
-        rc = mote__json_get(&head_dim, r->text, "head_dim", JSON_INTEGER, r->what, r->err);
+        rc = mote__config_integer(r, r->text, "head_dim", &head_dim);
     if (!rc)
         rc = check_heads(r, head_dim != NULL);
     if (!rc)
@@ -194,7 +140,7 @@ int mote__config_dense(reader *r)
     if (!rc)
         rc = check_window(r, d);
     if (!rc)
-        rc = read_rope(r);
+        rc = mote__config_rope(r);
     if (!rc)
         rc = mote__config_quantization(r);
     if (!rc)

@@ -80,7 +80,7 @@ static int check_sources(const rules *r)
     /* A block of the cache is 256 tokens and must hold whole groups; index keys lie in tiles of 16 entries, so a block
      * must make a multiple of 16 of them. */
     for (size_t l = 0; l < c->n_layers; l++)
-        if (c->compress_ratios[l] && (c->compress_ratios[l] > 16 || 256 % c->compress_ratios[l]))
+        if (c->compress_ratios[l] && (c->compress_ratios[l] > MOTE_MAX_RATIO || 256 % c->compress_ratios[l]))
             return WRONG("compress_ratios", "gives layer %zu the ratio %u; supported are 0, 1, 2, 4, 8, 16", l,
                          c->compress_ratios[l]);
     for (size_t i = 0; i < c->n_kv_sources; i++) {

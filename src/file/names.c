@@ -7,9 +7,9 @@
 /* Which layers have a row's tensor. */
 typedef enum where { ONCE, ONCE_UNTIED, EACH, AT_KV, AT_KV_GROUPS, AT_INDEX, AT_ENGRAM, IF_QKV_BIAS, IF_QK_NORM } where;
 
-/* How it is stored as published. LINEAR, FP8, MXFP4 and TABLE rows give the stem: ".weight" and, where that is quantised, ".scale"
- * (or ".weight_scale_inv") follow. */
-typedef enum stored { NORM, PLAIN, F32, FLOAT, LINEAR, FP8, MXFP4, TABLE } stored;
+/* How it is stored as published. LINEAR, BF16, FP8, MXFP4 and TABLE rows give the stem: ".weight" and, where that is quantised,
+ * ".scale" (or ".weight_scale_inv") follow. */
+typedef enum stored { NORM, PLAIN, F32, FLOAT, LINEAR, BF16, FP8, MXFP4, TABLE } stored;
 
 /* Sizes by name; NONE in the second place: one dimension. */
 typedef enum size {
@@ -40,12 +40,12 @@ static const name_row v41_rows[] = {
     { "layers.#.attn.q_norm.weight", MOTE_TC_NORM, EACH, NORM, { Q_LORA, NONE } },
     { "layers.#.attn.kv_norm.weight", MOTE_TC_NORM, EACH, NORM, { HEAD_DIM, NONE } },
     { "layers.#.attn.attn_sink", MOTE_TC_ATTENTION, EACH, F32, { HEADS, NONE } },
-    { "layers.#.attn.compressor.wkv.weight", MOTE_TC_COMPRESSOR, AT_KV, PLAIN, { HEAD_DIM, HIDDEN } },
-    { "layers.#.attn.compressor.wgate.weight", MOTE_TC_COMPRESSOR, AT_KV_GROUPS, PLAIN, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.compressor.wkv", MOTE_TC_COMPRESSOR, AT_KV, BF16, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.compressor.wgate", MOTE_TC_COMPRESSOR, AT_KV_GROUPS, BF16, { HEAD_DIM, HIDDEN } },
     { "layers.#.attn.compressor.norm.weight", MOTE_TC_NORM, AT_KV, NORM, { HEAD_DIM, NONE } },
     { "layers.#.attn.indexer.wq_b", MOTE_TC_INDEXER, AT_INDEX, FP8, { INDEX_HEADS_DIM, Q_LORA } },
-    { "layers.#.attn.indexer.weights_proj.weight", MOTE_TC_INDEXER, AT_INDEX, PLAIN, { INDEX_HEADS, HIDDEN } },
-    { "layers.#.attn.indexer.wk.weight", MOTE_TC_INDEXER, AT_KV, PLAIN, { INDEX_DIM, HEAD_DIM } },
+    { "layers.#.attn.indexer.weights_proj", MOTE_TC_INDEXER, AT_INDEX, BF16, { INDEX_HEADS, HIDDEN } },
+    { "layers.#.attn.indexer.wk", MOTE_TC_INDEXER, AT_KV, BF16, { INDEX_DIM, HEAD_DIM } },
     { "layers.#.attn.indexer.k_norm.weight", MOTE_TC_NORM, AT_KV, NORM, { INDEX_DIM, NONE } },
     { "layers.#.hc_attn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
     { "layers.#.hc_attn_base", MOTE_TC_HYPER, EACH, F32, { HC_OUT, NONE } },
@@ -69,7 +69,7 @@ static const name_row v41_rows[] = {
 
 static const name_row dense_rows[] = {
     { "model.embed_tokens.weight", MOTE_TC_EMBED, ONCE, FLOAT, { VOCAB, HIDDEN } },
-    { "lm_head.weight", MOTE_TC_HEAD, ONCE_UNTIED, FLOAT, { VOCAB, HIDDEN } },
+    { "lm_head", MOTE_TC_HEAD, ONCE_UNTIED, LINEAR, { VOCAB, HIDDEN } },
     { "model.norm.weight", MOTE_TC_NORM, ONCE, FLOAT, { HIDDEN, NONE } },
     { "model.layers.#.input_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
     { "model.layers.#.post_attention_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
@@ -129,7 +129,7 @@ const char *mote__tgroup_name(mote__tgroup group)
     return names[group];
 }
 
-static int has_scale(stored as) { return as == LINEAR || as == FP8 || as == MXFP4 || as == TABLE; }
+static int has_scale(stored as) { return as == LINEAR || as == BF16 || as == FP8 || as == MXFP4 || as == TABLE; }
 
 /* A decimal number without leading zeros, at most 5 digits; the bytes it took, 0 if there is none. */
 static size_t read_number(const char *s, int *value)
@@ -267,10 +267,22 @@ static const struct { mote__dtype dtype; unsigned dtypes; } storage[] = {
     [F32] = { MOTE_DT_F32, DT(BF16) | DT(F32) },
     [FLOAT] = { MOTE_DT_BF16, DT(BF16) | DT(F16) | DT(F32) },
     [LINEAR] = { MOTE_DT_BF16, DT(F8_E4M3) | DT(BF16) | DT(F16) | DT(F32) },
-    [FP8] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
+    [BF16] = { MOTE_DT_BF16, DT(I8) | DT(F8_E4M3) | DT(BF16) | DT(F32) },
+    [FP8] = { MOTE_DT_F8_E4M3, DT(I8) | DT(F8_E4M3) | DT(BF16) | DT(F32) },
     [MXFP4] = { MOTE_DT_I8, DT(I8) | DT(F8_E4M3) | DT(BF16) | DT(F32) },
-    [TABLE] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) | DT(BF16) | DT(F32) },
+    [TABLE] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) },
 };
+
+unsigned mote__tensor_dtypes(const char *name, const mote__config *config)
+{
+    int layer, expert;
+    const name_row *row = find_row(&tables[config->arch], name, &layer, &expert);
+    size_t n = strlen(name), m = strlen(".weight");
+    if (!row)
+        return 0;
+    int scale = has_scale(row->as) && (n < m || strcmp(name + n - m, ".weight"));
+    return scale ? DT(F8_E8M0) : storage[row->as].dtypes;
+}
 
 int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype weight_dtype)
 {

@@ -34,6 +34,10 @@ int mote__tclass_is_loaded(mote__tclass cls);                    /* 0: known but
  * place for (a layer too many, an indexer in a layer without one) is unknown. Scales have the class of their weight. */
 mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert);
 
+/* Bit set of the dtypes that this version loads a tensor of that name in; 0: not a name of the architecture. The loader asks here, so
+ * that it and inspection agree. */
+unsigned mote__tensor_dtypes(const char *name, const mote__config *config);
+
 /* One tensor that a complete checkpoint of the configuration has. A linear may be stored otherwise than published: the dtype
  * in the file decides, and a scale is needed only where the weight is FP8 or packed FP4 (mote__expected_shape). */
 typedef struct mote__expected {

@@ -17,6 +17,7 @@ int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, con
         return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", what);
     mote__added_init(&(*tok)->first);
     mote__added_init(&(*tok)->second);
+    (*tok)->front = (*tok)->back = -1;
     int rc = mote__tokenizer_load(*tok, text, n, what, err);
     if (rc) {
         mote__tokenizer_close(*tok);
@@ -90,6 +91,19 @@ int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content)
         if (n && mote__added_find(tries[i], (const uint8_t *)content, n, 0, &end, &id) == 0 && end == n)
             return id;
     return -1;
+}
+
+int32_t mote__tokenizer_find_any(const mote__tokenizer *tok, const char *content)
+{
+    int32_t id = mote__tokenizer_find(tok, content);
+    return id >= 0 ? id : mote__bpe_find(&tok->bpe, (const uint8_t *)content, strlen(content));
+}
+
+int mote__tokenizer_template(const mote__tokenizer *tok, int32_t *front, int32_t *back)
+{
+    *front = tok->front;
+    *back = tok->back;
+    return tok->has_template;
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------------- */

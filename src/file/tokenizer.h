@@ -30,6 +30,15 @@ const char *mote__tokenizer_bytes(const mote__tokenizer *tok, int32_t id, size_t
 int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id);      /* `special: true` in the file      */
 int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id);
 int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content);   /* an added token's id, or -1 */
+int32_t mote__tokenizer_find_any(const mote__tokenizer *tok, const char *content);   /* or an ordinary token of these bytes */
+/* 1 if the file has a template; *front, *back: the token it puts before and behind a text, -1 none. */
+int mote__tokenizer_template(const mote__tokenizer *tok, int32_t *front, int32_t *back);
+
+/* tokenizer_config.json beside it; a missing file says nothing. add_*: 0, 1, or -1 where it does not say. bos, eos: ids of its tokens,
+ * MOTE_TOKEN_NULL where it has none, _UNSAID where it does not say, _UNKNOWN where tokenizer.json has no such token. Nothing else of it is read. */
+enum { MOTE_TOKEN_NULL = -1, MOTE_TOKEN_UNSAID = -2, MOTE_TOKEN_UNKNOWN = -3 };
+typedef struct mote__tokenizer_config { int add_bos, add_eos; int32_t bos, eos; } mote__tokenizer_config;
+int mote__tokenizer_config_load(mote__tokenizer_config *t, const char *folder, const mote__tokenizer *tok, mote_err *err);
 
 /* Engram's compressed vocabulary, docs/engram.md: class id per token id (map has room for n_map >= tokenizer_size
  * ids), numbered by first appearance; *n_classes = how many. Ids below tokenizer_size that no token has share the

@@ -14,6 +14,9 @@ struct mote__tokenizer {
     /* Added tokens. Those with `normalized: false` are looked for first, in the whole text; the others then in what
      * is left between them (there is no normaliser, so both see the raw text). */
     mote__added first, second;
+    /* What the file's template puts around a text: -1 nothing. Encoding leaves it to the caller. */
+    int has_template;
+    int32_t front, back;
 };
 
 /* The byte alphabet of byte-level BPE: every byte has a printable stand-in. '!'..'~', U+00A1..U+00AC and

@@ -103,21 +103,93 @@ static int check_normalizer(const loader *l, json_t *root)
     return REFUSE(l, "%s: normalizer: type '%s' is not supported", l->what, type);
 }
 
-/* post_processor (may be absent) and decoder: ByteLevel. In a post-processor it touches offsets only. */
-static int check_byte_level(const loader *l, json_t *root, const char *key, int required)
+static int check_byte_level(const loader *l, json_t *p, const char *place)
+{
+    static const char *const keys[] = { "type", "add_prefix_space", "trim_offsets", "use_regex", NULL };
+    const char *type;
+    int rc = get_type(l, p, place, &type);
+    if (!rc && strcmp(type, "ByteLevel"))
+        rc = REFUSE(l, "%s: %s: type '%s' is not supported", l->what, place, type);
+    return rc ? rc : only_keys(l, p, place, keys);
+}
+
+static int check_decoder(const loader *l, json_t *root)
 {
     json_t *p;
+    int rc = mote__json_need(&p, root, "decoder", JSON_OBJECT, l->what, l->err);
+    return rc ? rc : check_byte_level(l, p, "decoder");
+}
+
+/* A special token of a template, by its name there, as an id of the vocabulary. */
+static int template_id(const loader *l, json_t *tokens, json_t *special, const char *place, int32_t *id)
+{
+    const char *name = json_string_value(json_object_get(special, "id"));
+    json_t *ids = json_object_get(json_object_get(tokens, name ? name : ""), "ids"), *first = json_array_get(ids, 0);
+    if (!name || !json_is_integer(first))
+        return BROKEN(l, "%s: %s: special token '%.100s' has no ids", l->what, place, name ? name : "?");
+    if (json_array_size(ids) != 1)
+        return REFUSE(l, "%s: %s: special token '%.100s' of %zu ids is not supported", l->what, place, name, json_array_size(ids));
+    json_int_t v = json_integer_value(first);
+    if (v < 0 || (uint64_t)v >= l->tok->bpe.n_ids || !l->tok->bpe.flags[v])
+        return BROKEN(l, "%s: %s: special token '%.100s' has id %lld, which is not in the vocabulary", l->what, place, name, (long long)v);
+    *id = (int32_t)v;
+    return MOTE_OK;
+}
+
+/* TemplateProcessing: at most one token before and one behind the text. Pairs of texts are never encoded. */
+static int read_template(const loader *l, json_t *p, const char *place)
+{
+    static const char *const keys[] = { "type", "single", "pair", "special_tokens", NULL };
+    char where[300];
+    snprintf(where, sizeof where, "%s: %s", l->what, place);
+    json_t *single, *tokens, *part;
+    size_t i;
+    int texts = 0, rc = only_keys(l, p, place, keys);
+    if (rc || (rc = mote__json_need(&single, p, "single", JSON_ARRAY, where, l->err)) ||
+        (rc = mote__json_get(&tokens, p, "special_tokens", JSON_OBJECT, where, l->err)))
+        return rc;
+    if (l->tok->has_template)
+        return REFUSE(l, "%s: %s: a second template is not supported", l->what, place);
+    l->tok->has_template = 1;
+    json_array_foreach(single, i, part) {
+        json_t *special = json_object_get(part, "SpecialToken");
+        int32_t *to = texts ? &l->tok->back : &l->tok->front;
+        if (json_is_object(json_object_get(part, "Sequence"))) {
+            texts++;
+            continue;
+        }
+        if (!json_is_object(special) || *to >= 0)
+            return REFUSE(l, "%s: %s: 'single' other than a text with one token before and behind it is not supported", l->what, place);
+        if ((rc = template_id(l, tokens, special, place, to)))
+            return rc;
+    }
+    return texts == 1 ? MOTE_OK : REFUSE(l, "%s: %s: 'single' has %d texts", l->what, place, texts);
+}
+
+/* Absent, ByteLevel (it touches offsets only), a template, or a Sequence of these. Read when the vocabulary is there. */
+static int read_post_processor(const loader *l, json_t *root)
+{
+    static const char *const keys[] = { "type", "processors", NULL };
+    json_t *p, *list, *one;
     const char *type;
-    int rc = required ? mote__json_need(&p, root, key, JSON_OBJECT, l->what, l->err)
-                      : mote__json_get(&p, root, key, JSON_OBJECT, l->what, l->err);
-    if (rc || !p)
+    char place[60];
+    size_t i;
+    int rc = mote__json_get(&p, root, "post_processor", JSON_OBJECT, l->what, l->err);
+    if (rc || !p || (rc = get_type(l, p, "post_processor", &type)))
         return rc;
-    if ((rc = get_type(l, p, key, &type)))
+    if (!strcmp(type, "TemplateProcessing"))
+        return read_template(l, p, "post_processor");
+    if (strcmp(type, "Sequence"))
+        return check_byte_level(l, p, "post_processor");
+    if ((rc = only_keys(l, p, "post_processor", keys)) || (rc = mote__json_need(&list, p, "processors", JSON_ARRAY, l->what, l->err)))
         return rc;
-    if (strcmp(type, "ByteLevel"))
-        return REFUSE(l, "%s: %s: type '%s' is not supported", l->what, key, type);
-    static const char *const keys[] = { "type", "add_prefix_space", "trim_offsets", "use_regex", NULL };
-    return only_keys(l, p, key, keys);
+    json_array_foreach(list, i, one) {
+        snprintf(place, sizeof place, "post_processor: processors[%zu]", i);
+        if ((rc = get_type(l, one, place, &type)) ||
+            (rc = strcmp(type, "TemplateProcessing") ? check_byte_level(l, one, place) : read_template(l, one, place)))
+            return rc;
+    }
+    return MOTE_OK;
 }
 
 static int read_split(const loader *l, json_t *split, const char *place, const char **pattern)
@@ -410,7 +482,7 @@ static int read_root(loader *l, json_t *root)
     if ((rc = check_model_options(l, model)) || (rc = mote__json_need(&vocab, model, "vocab", JSON_OBJECT, where, l->err)) ||
         (rc = mote__json_need(&merges, model, "merges", JSON_ARRAY, where, l->err)) ||
         (rc = mote__json_get(&added, root, "added_tokens", JSON_ARRAY, l->what, l->err)) || (rc = check_normalizer(l, root)) ||
-        (rc = check_byte_level(l, root, "post_processor", 0)) || (rc = check_byte_level(l, root, "decoder", 1)) ||
+        (rc = check_decoder(l, root)) ||
         (rc = read_pre_tokenizer(l, root)))
         return rc;
     if (json_array_size(merges) > 2 * (size_t)MOTE_MAX_TOKEN_IDS)
@@ -419,7 +491,7 @@ static int read_root(loader *l, json_t *root)
         return no_memory(l);
     if ((rc = read_vocab(l, vocab)) || (rc = read_merges(l, merges)))
         return rc;
-    return read_added(l, added);
+    return (rc = read_added(l, added)) ? rc : read_post_processor(l, root);
 }
 
 int mote__tokenizer_load(mote__tokenizer *tok, const char *text, size_t n, const char *what, mote_err *err)

@@ -3,7 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-enum { MAX_KEY_BYTES = 4 * 1024, TABLE = 64 };      /* TABLE: blocks of the first table: 16,384 tokens in 512 bytes */
+/* MAX_KEY_BYTES: codes of an MXFP4 key; TABLE: blocks of the first table: 16,384 tokens in 512 bytes */
+enum { MAX_KEY_BYTES = MOTE_MAX_HEAD_DIM / 2, TABLE = 64 };
 
 void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool) { *c = (mote__kv_cache){ .pool = pool }; }
 

@@ -213,7 +213,7 @@ int mote__attention(mote__pass *p, size_t layer)
     push_windows(p, layer);
 
     /* grouped output projection: group g of wo_a sees its own heads only */
-    mote__mat group[MOTE_MAX_GROUPS];
+    mote__mat *group = p->groups;
     size_t in = wide / c->o_groups;
     for (size_t g = 0; g < c->o_groups; g++) {
         group[g] = L->wo_a;

@@ -6,7 +6,7 @@
 
 #include "file/config.h"
 
-enum { MOTE_ENGRAM_MAX_NGRAM = 8, MOTE_ENGRAM_MAX_HEADS = 32 };
+enum { MOTE_ENGRAM_MAX_NGRAM = MOTE_MAX_NGRAM, MOTE_ENGRAM_MAX_HEADS = MOTE_MAX_ENGRAM_HEADS };
 
 typedef struct mote__engram_table {       /* of one Engram layer */
     uint64_t primes[(MOTE_ENGRAM_MAX_NGRAM - 1) * MOTE_ENGRAM_MAX_HEADS];    /* [n-gram order - 2][head], flat */

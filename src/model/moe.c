@@ -112,6 +112,14 @@ static void trace_router(mote__pass *p, size_t layer)
         t->f32(t->ctx, layer, "router_weights", p->expert_weight, p->n_rows, p->net->config.n_experts_per_token);
 }
 
+static int any_scaled(const mote__layer_weights *L, size_t n_experts)
+{
+    int any = L->shared.w1.kind >= MOTE_W_FP8 || L->shared.w3.kind >= MOTE_W_FP8;
+    for (size_t e = 0; e < n_experts && !any; e++)
+        any = L->experts[e].w1.kind >= MOTE_W_FP8 || L->experts[e].w3.kind >= MOTE_W_FP8;
+    return any;
+}
+
 int mote__moe(mote__pass *p, size_t layer)
 {
     const mote__net *net = p->net;
@@ -159,8 +167,8 @@ int mote__moe(mote__pass *p, size_t layer)
     m.pair_weight = weight_of;
 
     size_t n_jobs = 0;
-    const float *xq = p->x;                    /* experts are block-scaled alike: one rounded copy serves those that want it */
-    if (net->published)
+    const float *xq = p->x;                    /* one rounded copy serves those that want it: widths of scaled weights are whole groups */
+    if (net->published && any_scaled(L, n_experts))
         xq = mote__linear_input(net, &(mote__mat){ .kind = MOTE_W_FP8, .n_in = d }, p->x, n, p->xq);
     for (size_t e = 0; e <= n_experts; e++) {
         int shared = e == n_experts;

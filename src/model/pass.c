@@ -54,8 +54,9 @@ static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
     size_t d = (c)->hidden_size, wide = (c)->n_heads * (c)->head_dim, mixes = (2 + (c)->hc_mult) * (c)->hc_mult;  \
     size_t pairs = (c)->n_experts_per_token + 1, kv = max2((c)->head_dim, (c)->n_kv_heads * (c)->head_dim);      \
     size_t engram_cols = (c)->n_engram_layers ? ((c)->engram_max_ngram - 1) * (c)->engram_heads * (c)->engram_head_dim : 0; \
+    /* xq holds the rounded inputs of any linear, latents among them, and the raw products of hyper.c */               \
     size_t widest = max2(max2(d, (c)->q_lora_rank), max2((c)->o_groups * (c)->o_lora_rank, engram_cols));        \
-    widest = max2(widest, (c)->n_kv_heads ? wide : 0);
+    widest = max2(max2(widest, mixes), max2((c)->head_dim, (c)->n_kv_heads ? wide : 0));
 
 size_t mote__pass_row_bytes(const mote__net *net)
 {
@@ -79,6 +80,7 @@ void mote__pass_init(mote__pass *p, mote__net *net)
 
 void mote__pass_shrink(mote__pass *p)
 {
+    mote__gaps_open(p->memory, p->memory_bytes);
     mote__free(p->net->meter, MOTE_MEM_SCRATCH, p->memory, p->memory_bytes);
     p->memory = NULL;
     p->memory_bytes = p->capacity = 0;
@@ -86,10 +88,11 @@ void mote__pass_shrink(mote__pass *p)
     mote__buf_deinit(&p->net->linear.arranged);
 }
 
+static size_t n_jobs(const mote__net *net) { return max2(2 * net->config.n_routed_experts + 4, net->config.o_groups + 4); }
+
 static size_t jobs_bytes(const mote__net *net)
 {
-    size_t n = max2(2 * net->config.n_routed_experts + 4, net->config.o_groups + 4);
-    return n * sizeof(mote__linear_job);
+    return n_jobs(net) * sizeof(mote__linear_job) + net->config.o_groups * sizeof(mote__mat);
 }
 
 static void free_threads(mote__pass *p)
@@ -125,13 +128,14 @@ static int reserve(mote__pass *p, size_t n)
     }
     if (!p->jobs && !(p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net))))
         return MOTE_ENOMEM;
+    p->groups = (mote__mat *)(void *)(p->jobs + n_jobs(net));
     if (n <= p->capacity)
         return 0;
     n = n < 16 ? 16 : n;                         /* decode steps of a few sessions never allocate */
     mote__pass_shrink(p);
     ROW_SIZES(c)
     size_t total = 0;
-#define X(field, bytes) total += (mote__mul((bytes), n) + 63) / 64 * 64;
+#define X(field, bytes) total = mote__add(total, mote__add(mote__mul((bytes), n), 63) / 64 * 64 + MOTE_GAP);
     ROW_ARRAYS(X)
 #undef X
     p->memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH, total);
@@ -139,7 +143,7 @@ static int reserve(mote__pass *p, size_t n)
         return MOTE_ENOMEM;
     p->memory_bytes = total;
     uint8_t *at = p->memory;
-#define X(field, bytes) p->field = (void *)at; at += ((bytes) * n + 63) / 64 * 64;
+#define X(field, bytes) p->field = (void *)at; at += ((bytes) * n + 63) / 64 * 64; mote__gap_close(at); at += MOTE_GAP;
     ROW_ARRAYS(X)
 #undef X
     p->capacity = n;
@@ -350,7 +354,8 @@ int mote__pass_logits(mote__pass *p, const uint32_t *rows, size_t n, float *logi
     if (n == 0)
         return 0;
     mote__hyper_collapse(p, p->mix, 1, net->weights.norm);
-    mote__linear_job job = { .w = &net->weights.head, .x = p->x, .ldx = c->hidden_size, .n_rows = n, .rows = rows, .y = logits,
+    const float *x = mote__linear_input(net, &net->weights.head, p->x, p->n_rows, p->xq);
+    mote__linear_job job = { .w = &net->weights.head, .x = x, .ldx = c->hidden_size, .n_rows = n, .rows = rows, .y = logits,
                              .ldy = c->vocab_size };
     return mote__pass_linear(p, &job, 1);
 }

@@ -47,6 +47,7 @@ typedef struct mote__pass {
     /* per thread */
     void *thread_memory; size_t thread_bytes; int n_threads;
     mote__linear_job *jobs;
+    mote__mat *groups;                           /* [o_groups] views of wo_a; behind jobs, in the same memory */
     mote__buf maxima, topk_states;               /* of model/select.c; block maxima grow with the context */
     mote__buf work;                              /* lists that publish.c and moe.c make anew each layer */
 } mote__pass;

@@ -1,5 +1,7 @@
 #include "model/place.h"
 
+#include "num/formats.h"
+
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -65,7 +67,31 @@ static void with_bf16_inputs(void *ctx, mote__mat *m)
         m->kind = MOTE_W_MXFP4_BF16;
 }
 
-void mote__weights_publish_math(mote__weights *w) { each_matrix(w, with_bf16_inputs, NULL); }
+static int round_matrix(mote__weights *w, mote__mat *m)
+{
+    size_t n = m->n_out * m->n_in;
+    uint8_t *copy = mote__weights_own(w, n * 2);
+    if (!copy)
+        return MOTE_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = mote__bf16_encode(mote__bits_f32(mote__le32(m->data + 4 * i)));
+        copy[2 * i] = (uint8_t)h;
+        copy[2 * i + 1] = (uint8_t)(h >> 8);
+    }
+    m->data = copy;
+    m->kind = MOTE_W_BF16;
+    return 0;
+}
+
+int mote__weights_publish_math(mote__weights *w)
+{
+    int rc = 0;
+    each_matrix(w, with_bf16_inputs, NULL);
+    for (size_t i = 0; i < w->n_layers && !rc; i++)
+        if (w->layers[i].wo_a.data && w->layers[i].wo_a.kind == MOTE_W_F32)
+            rc = round_matrix(w, &w->layers[i].wo_a);
+    return rc;
+}
 
 mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t available)
 {

@@ -17,7 +17,8 @@ mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t avai
 int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, int (*progress)(void *, const char *, double),
                         void *progress_ctx, mote_err *err);
 
-/* Published math: matrices of MXFP4 take BF16 inputs from now on. */
-void mote__weights_publish_math(mote__weights *w);
+/* Published math: matrices of MXFP4 take BF16 inputs from now on, and a wo_a that is F32 in the file becomes BF16: the published code
+ * multiplies with it as a plain BF16 matrix. 0 or MOTE_ENOMEM. */
+int mote__weights_publish_math(mote__weights *w);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "model/pass.h"
 
-struct entry { mote__seq *seq; size_t number; const float *rows[2 * 16]; /* kv, gate of each token of the group */ };
+struct entry { mote__seq *seq; size_t number; const float *rows[2 * MOTE_MAX_RATIO]; /* kv, gate of each token of the group */ };
 
 struct publish {
     mote__pass *p;
@@ -23,7 +23,7 @@ static void pool_group(float *latent, const struct entry *e, size_t ratio, size_
         double top = (double)e->rows[1][i], sum = 0, acc = 0;
         for (size_t t = 1; t < ratio; t++)
             top = fmax(top, (double)e->rows[2 * t + 1][i]);
-        double w[16];
+        double w[MOTE_MAX_RATIO];
         for (size_t t = 0; t < ratio; t++)
             sum += w[t] = exp((double)e->rows[2 * t + 1][i] - top);
         for (size_t t = 0; t < ratio; t++)
@@ -160,11 +160,8 @@ int mote__publish(mote__pass *p, size_t layer)
             mote__pool_for(net->pool, u.n_entries, 1, make_latents, &u);
             if (net->trace && net->trace->f32)
                 net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries, c->head_dim);
-            float *input = NULL;
-            if (net->published && L->i_wk.kind >= MOTE_W_FP8)
-                input = p->xq;
             mote__linear_job job = { .w = &L->i_wk, .ldx = c->head_dim, .n_rows = u.n_entries, .y = u.index, .ldy = c->index_head_dim,
-                                     .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries, input) };
+                                     .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries, p->xq) };
             rc = mote__pass_linear(p, &job, 1);
             if (rc)
                 break;

@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MOTE_MAX_ROPE_DIM = 512 };
+#include "file/config.h"
+
+enum { MOTE_MAX_ROPE_DIM = MOTE_MAX_HEAD_DIM };
 
 typedef struct mote__rope { size_t dim; float scale, freq[MOTE_MAX_ROPE_DIM / 2]; } mote__rope;      /* scale: of cos and sin */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file/names.h"
 #include "num/formats.h"
 
 typedef mote__loader loader;
@@ -20,28 +21,29 @@ static int fail(loader *ld, int code, const char *fmt, ...)
     return ld->rc = mote__fail(ld->err, code, "%s", text);
 }
 
-static void *own(loader *ld, size_t bytes)
+void *mote__weights_own(mote__weights *w, size_t bytes)
 {
-    mote__weights *w = ld->w;
-    if (ld->rc)
-        return NULL;
     if (w->n_owned == w->cap_owned) {
         size_t cap = w->cap_owned ? w->cap_owned * 2 : 256;
         void *p = realloc(w->owned, cap * sizeof *w->owned);
-        if (!p) {
-            fail(ld, MOTE_ENOMEM, "out of memory while loading weights");
+        if (!p)
             return NULL;
-        }
         w->owned = p;
         w->cap_owned = cap;
     }
     void *p = mote__alloc(w->meter, MOTE_MEM_WEIGHTS, bytes);
-    if (!p) {
-        fail(ld, MOTE_ENOMEM, "out of memory while loading weights (%zu bytes)", bytes);
-        return NULL;
+    if (p) {
+        w->owned[w->n_owned].ptr = p;
+        w->owned[w->n_owned++].bytes = bytes;
     }
-    w->owned[w->n_owned].ptr = p;
-    w->owned[w->n_owned++].bytes = bytes;
+    return p;
+}
+
+static void *own(loader *ld, size_t bytes)
+{
+    void *p = ld->rc ? NULL : mote__weights_own(ld->w, bytes);
+    if (!p && !ld->rc)
+        fail(ld, MOTE_ENOMEM, "out of memory while loading weights (%zu bytes)", bytes);
     return p;
 }
 
@@ -81,13 +83,20 @@ static const mote__tensor *need(loader *ld, const char *name, uint64_t d0, uint6
     return t;
 }
 
-static void wrong_dtype(loader *ld, const mote__tensor *t, const char *wanted)
+/* 1 if the names' table has the tensor's dtype; else 0 and a sentence that lists what it has. */
+static int check_dtype(loader *ld, const mote__tensor *t)
 {
-    fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has dtype %s, expected %s", where(ld, t), t->name, mote__dtype_name(t->dtype), wanted);
+    unsigned allowed = mote__tensor_dtypes(t->name, ld->c);
+    char list[120] = "";
+    if (allowed >> t->dtype & 1)
+        return 1;
+    for (int d = 0; d < MOTE_DTYPES; d++)
+        if (allowed >> d & 1)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%s", *list ? " or " : "", mote__dtype_name((mote__dtype)d),
+                     d == MOTE_DT_I8 ? " (packed E2M1)" : "");
+    fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has dtype %s, expected %s", where(ld, t), t->name, mote__dtype_name(t->dtype), list);
+    return 0;
 }
-
-/* Element types by architecture: V4.1 is published in BF16, F32, E4M3 and packed E2M1, and half precision in it is a mistake. */
-static int is_v41(const loader *ld) { return ld->c->arch == MOTE_ARCH_V41; }
 
 static void to_f32(float *dst, const mote__tensor *t, size_t n)
 {
@@ -100,12 +109,8 @@ static void to_f32(float *dst, const mote__tensor *t, size_t n)
 float *mote__load_vector(loader *ld, const char *name, uint64_t d0, uint64_t d1)
 {
     const mote__tensor *t = need(ld, name, d0, d1);
-    if (!t)
+    if (!t || !check_dtype(ld, t))
         return NULL;
-    if (t->dtype != MOTE_DT_BF16 && t->dtype != MOTE_DT_F32 && (t->dtype != MOTE_DT_F16 || is_v41(ld))) {
-        wrong_dtype(ld, t, is_v41(ld) ? "BF16 or F32" : "BF16, F16 or F32");
-        return NULL;
-    }
     size_t n = d0 * (d1 ? d1 : 1);
     float *v = own(ld, n * sizeof *v);
     if (v)
@@ -121,11 +126,7 @@ static const mote__tensor *scale_of(loader *ld, const char *name, uint64_t d0, u
     int converted = !find(ld, name, ".scale") && find(ld, name, ".weight_scale_inv");
     snprintf(full, sizeof full, "%s%s", name, converted ? ".weight_scale_inv" : ".scale");
     const mote__tensor *s = need(ld, full, d0, d1);
-    if (s && s->dtype != MOTE_DT_F8_E8M0) {
-        wrong_dtype(ld, s, "F8_E8M0");
-        return NULL;
-    }
-    return s;
+    return s && check_dtype(ld, s) ? s : NULL;
 }
 
 /* The kernels know no half precision: an exact fp32 copy. */
@@ -144,7 +145,9 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     char full[200];
     snprintf(full, sizeof full, "%s%s", name, suffix);
     const mote__tensor *t = ld->rc ? NULL : find(ld, full, "");
-    int packed = t && t->dtype == MOTE_DT_I8 && is_v41(ld);
+    if (t && !check_dtype(ld, t))
+        return m;
+    int packed = t && t->dtype == MOTE_DT_I8;
     if (packed && n_in % 32) {
         fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': packed E2M1 needs a multiple of 32 columns", where(ld, t), t->name);
         return m;
@@ -155,7 +158,7 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     m.data = t->data;
     ld->w->n_parameters += (uint64_t)n_out * n_in;
     const mote__tensor *s = NULL;
-    switch (t->dtype == (is_v41(ld) ? MOTE_DT_F16 : MOTE_DT_I8) ? MOTE_DTYPES : t->dtype) {
+    switch (t->dtype) {
     case MOTE_DT_F16:
         m.kind = MOTE_W_F32;
         m.data = half_copy(ld, t, n_out, n_in);
@@ -178,8 +181,7 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
         m.kind = MOTE_W_MXFP4;
         s = scale_of(ld, name, n_out, n_in / 32);
         break;
-    default:
-        wrong_dtype(ld, t, is_v41(ld) ? "F8_E4M3, I8 (packed E2M1), BF16 or F32" : "F8_E4M3, BF16, F16 or F32");
+    default:                               /* the table has no others */
         return m;
     }
     if (s) {
@@ -193,10 +195,7 @@ mote__mat mote__load_matrix(loader *ld, const char *name, size_t n_out, size_t n
 
 mote__mat mote__load_plain(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
 {
-    mote__mat m = matrix_at(ld, name, suffix, n_out, n_in);
-    if (!ld->rc && m.kind != MOTE_W_BF16 && m.kind != MOTE_W_F32)
-        fail(ld, MOTE_EFORMAT, "tensor '%s%s%s' must be BF16 or F32", ld->prefix, name, suffix);
-    return m;
+    return matrix_at(ld, name, suffix, n_out, n_in);
 }
 
 static mote__hc hyper(loader *ld, const char *part)
@@ -233,11 +232,7 @@ static void load_engram(loader *ld, mote__layer_weights *L, int index)
     size_t d = c->hidden_size, n = c->hc_mult, dim = c->engram_head_dim;
     size_t cols = (c->engram_max_ngram - 1) * c->engram_heads * dim;
     const mote__tensor *t = need(ld, "engram.embed.weight", c->engram_rows[index], dim);
-    if (t && t->dtype != MOTE_DT_F8_E4M3) {
-        wrong_dtype(ld, t, "F8_E4M3");
-        return;
-    }
-    const mote__tensor *s = t ? scale_of(ld, "engram.embed", c->engram_rows[index], dim / 32) : NULL;
+    const mote__tensor *s = t && check_dtype(ld, t) ? scale_of(ld, "engram.embed", c->engram_rows[index], dim / 32) : NULL;
     if (!s)
         return;
     L->e_codes = t->data;

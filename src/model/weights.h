@@ -50,5 +50,7 @@ typedef struct mote__weights {
 /* folder: the checkpoint. Takes nothing but the published layout of the configuration's architecture; every missing tensor, wrong dtype or shape is named. */
 int mote__weights_open(mote__weights *w, const char *folder, const mote__config *config, mote__meter *meter, mote_err *err);
 void mote__weights_close(mote__weights *w);
+/* Memory that lives as long as w does, or NULL. */
+void *mote__weights_own(mote__weights *w, size_t bytes);
 
 #endif

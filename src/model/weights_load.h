@@ -16,7 +16,7 @@ typedef struct mote__loader {
 float *mote__load_vector(mote__loader *ld, const char *name, uint64_t d0, uint64_t d1);
 /* The linear `name`.weight of n_out x n_in in whatever dtype the file has it, with its scales. */
 mote__mat mote__load_matrix(mote__loader *ld, const char *name, size_t n_out, size_t n_in);
-/* `name` `suffix`, a matrix that must not be block-scaled (embedding rows are read directly, routers and mixes stay fp32). */
+/* `name` `suffix`, a matrix whose row of the names' table has no scale (embedding rows are read directly, routers and mixes stay fp32). */
 mote__mat mote__load_plain(mote__loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in);
 
 /* model/weights_dense.c: all of a Llama-style model; w->layers is allocated. */

@@ -1314,6 +1314,266 @@ def bad_environment():
     one_line_error(mote("run", NANO, "-p", "a", "-n", 1, env={"MOTE_CPU_MASK": "sse9"}), 1, "MOTE_CPU_MASK", "sse9")
 
 
+# ---- files that say one thing in several ways -----------------------------------------------------------------------
+GQA = os.path.join(ROOT, "models", "twins", "gqa")
+WORDS_IDS = "0,35,3346,2603,283,99,100,400,500,600"
+
+
+def variant(base, **changes):
+    """A new folder of links to base; changes: file name (with '__' for '.') -> None, bytes, a function of the JSON, or a link's target."""
+    folder = tempfile.mkdtemp(dir=TMP)
+    for f in os.listdir(base):
+        os.symlink(os.path.join(base, f), os.path.join(folder, f))
+    for f, change in changes.items():
+        to = os.path.join(folder, f.replace("__", "."))
+        old = None
+        if os.path.lexists(to):
+            with open(to, "rb") as o:
+                old = o.read()
+            os.remove(to)
+        if isinstance(change, str):
+            os.symlink(change, to)
+        elif change is not None:
+            with open(to, "wb") as new:
+                new.write(change if isinstance(change, bytes) else in_json(change)(old))
+    return folder
+
+
+def text_of(j):
+    return j.get("text_config", j)
+
+
+def prompt_tokens(folder, *extra):
+    return good_json("run", folder, "-p", "Hi", "-n", 1, "--temp", 0, "--json", *extra)["prompt_tokens"]
+
+
+def bos_ids(folder, rc=0):
+    r = mote("tokenize", folder, "-p", "Hi", "--bos", "--ids-only")
+    expect(r.rc == rc, str(r))
+    return r.text.strip()
+
+
+@check
+def bos_is_the_models():
+    def both(folder, ids):
+        expect(bos_ids(folder) == ids, f"{bos_ids(folder)} for {ids}")
+        expect(prompt_tokens(folder) == len(ids.split(",")), f"{prompt_tokens(folder)} tokens for {ids}")
+        expect(prompt_tokens(folder, "--no-bos") == 2, "--no-bos")
+    config, tok = (lambda k, v: {"config__json": lambda j: j.update({k: v})}), (lambda **kv: {"tokenizer_config__json": lambda j: j.update(kv)})
+    for base in (NANO, GQA):
+        both(variant(base), "0,42,75")
+        both(variant(base, **config("bos_token_id", 5)), "5,42,75")
+        both(variant(base, **config("bos_token_id", [7])), "7,42,75")
+        both(variant(base, **config("bos_token_id", None)), "42,75")
+        both(variant(base, **tok(add_bos_token=False)), "42,75")
+        both(variant(base, **tok(bos_token=None, add_bos_token=None)), "42,75")
+        both(variant(base, tokenizer_config__json=None), "0,42,75")
+        no_key = {"config__json": lambda j: j.pop("bos_token_id")}
+        both(variant(base, **no_key), "0,42,75")                                        # the tokenizer's own
+        both(variant(base, **no_key, **tok(bos_token="<\uff5cend\u2581of\u2581sentence\uff5c>")), "1,42,75")
+        both(variant(base, **no_key, tokenizer_config__json=None), "42,75")
+    one_line_error(mote("tokenize", os.path.join(GQA, "tokenizer.json"), "-p", "Hi", "--bos"), 1, "tokenizer.json", "begins a sequence")
+    one_line_error(mote("tokenize", variant(GQA, config__json=None, tokenizer_config__json=None), "-p", "Hi", "--bos"), 1, "begins a sequence")
+    expect(bos_ids(variant(GQA, config__json=None)) == "0,42,75", "the tokenizer's own, without a configuration")
+    one_line_error(mote("run", variant(GQA, **no_key, **tok(bos_token="<gone>")), "-p", "x"), 1, "tokenizer_config.json", "bos_token")
+    # a template in tokenizer.json speaks where tokenizer_config.json does not
+    def template(*single):
+        return lambda j: j.update(post_processor={"type": "Sequence", "processors": [j["post_processor"], {
+            "type": "TemplateProcessing", "single": list(single), "pair": [], "special_tokens": {
+                "B": {"id": "B", "ids": [3], "tokens": ["B"]}}}]})
+    text, b = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "B", "type_id": 0}}
+    silent = tok(add_bos_token=None)
+    both(variant(GQA, tokenizer__json=template(b, text), **silent, **no_key), "3,42,75")
+    both(variant(GQA, tokenizer__json=template(b, text), **silent), "0,42,75")
+    both(variant(GQA, tokenizer__json=template(text), **silent), "42,75")
+    both(variant(GQA, tokenizer__json=template(text)), "0,42,75")                    # add_bos_token wins
+    r = good("run", variant(GQA, tokenizer__json=template(text, b), **tok(add_bos_token=None, add_eos_token=None)), "-p", "Hi", "-n", 1, "--temp", 0)
+    expect(r.err.count("\n") == 1 and "end each text" in r.err, str(r))
+    r = good("run", variant(GQA, **tok(add_eos_token=True)), "-p", "Hi", "-n", 1, "--temp", 0)
+    expect(r.err.count("\n") == 1 and "end each text" in r.err, str(r))
+
+
+@check
+def every_eos_ends_the_text():
+    def ends(folder):
+        j = good_json("run", folder, "-p", "It was", "-n", 12, "--temp", 0, "--json")
+        return j["tokens"], j["finish_reason"]
+    tokens, why = ends(GQA)
+    expect(why == "length", why)
+    stop = tokens[3]
+    cut = (tokens[:3], "eos")
+    for eos in ([1, stop], [stop, 1], stop, [1, 1.0, stop], list(range(2, 18)) + [stop]):
+        expect(ends(variant(GQA, generation_config__json=None, config__json=lambda j: j.update(eos_token_id=eos))) == cut, f"config: {eos}")
+        expect(ends(variant(GQA, generation_config__json=lambda j: j.update(eos_token_id=eos))) == cut, f"generation: {eos}")
+    for said in (None, []):
+        expect(ends(variant(GQA, generation_config__json=lambda j: j.update(eos_token_id=said), config__json=lambda j: j.update(
+            eos_token_id=[1, stop]))) == cut, f"generation says {said}")
+    nano_tokens, why = ends(NANO)
+    def nested(j):
+        j.pop("eos_token_id")
+        j["text_config"]["eos_token_id"] = [1, nano_tokens[2]]
+    expect(ends(variant(NANO, generation_config__json=None, config__json=nested))[1] == "eos", "nested")
+
+
+@check
+def generation_config_is_applied_or_told():
+    def with_(**fields):
+        return variant(GQA, generation_config__json=lambda j: (j.clear(), j.update(eos_token_id=1, **fields)))
+    run = lambda m, *more: good("run", m, "-p", "It was", "-n", 6, "--seed", 3, *more)
+    greedy = run(GQA, "--temp", 0).text
+    for fields in ({"top_k": 1}, {"top_k": 1.0}, {"min_p": 1.0}, {"top_p": 0}, {"top_p": 1e-9}, {"do_sample": False}, {"temperature": 0}):
+        r = run(with_(**{"temperature": 5.0, **fields}))
+        expect(r.text == greedy and r.err == "", f"{fields}: {r}")
+    expect(run(with_(temperature=5.0, top_k=1), "--top-k", 0).text != greedy, "--top-k 0 switches it off")
+    expect(run(with_(temperature=5.0, min_p=1.0), "--min-p", 0).text != greedy, "--min-p 0 switches it off")
+    expect(run(with_(temperature=5.0, top_k=-1)).text != greedy, "-1 is off")
+    r = run(with_(temperature=0, repetition_penalty=1.05, no_repeat_ngram_size=3, num_beams=1, stop_strings=["x"]))
+    expect(r.text == greedy and r.err.count("\n") == 1, str(r))
+    for w in ("repetition_penalty' 1.05", "no_repeat_ngram_size' 3", "stop_strings"):
+        expect(w in r.err, str(r))
+    expect("num_beams" not in r.err, str(r))
+
+
+@check
+def top_p_zero_is_the_likeliest():
+    for base in (NANO, GQA):
+        greedy = good("run", base, "-p", "It was", "-n", 4, "--temp", 0).text
+        for more in (("--top-p", 0), ("--top-p", 0, "--temp", 0), ("--top-p", 0, "--temp", 9)):
+            expect(good("run", base, "-p", "It was", "-n", 4, "--seed", 1, *more).text == greedy, str(more))
+    for option, value in (("--top-p", "1.5"), ("--top-p", "-0.1"), ("--top-p", "nan"), ("--min-p", "2"), ("--temp", "-1"), ("--top-k", "-1")):
+        for command in (("run", NANO, "-p", "x"), ("chat", NANO)):
+            r = mote(*command, option, value, stdin=b"hi\n")
+            expect(r.rc == 2 and r.out == b"" and option in r.err, str(r))
+    talk = lambda *more: good("chat", NANO, "-n", 4, "--seed", 5, *more, stdin=b"It was\n").text
+    expect(talk("--top-p", 0) == talk("--temp", 0), talk("--top-p", 0))
+
+
+def logits_of(folder):
+    out = os.path.join(TMP, "variant.safetensors")
+    good("logits", folder, "--ids", WORDS_IDS, "-o", out)
+    with open(out, "rb") as f:
+        return f.read()
+
+
+@check
+def rope_under_every_name():
+    def same(base, want, edit):
+        expect(logits_of(variant(base, config__json=lambda j: edit(text_of(j)))) == want, "other logits")
+    def main_and_compress(t):
+        y = t.pop("rope_scaling")
+        t["rope_parameters"] = {"main": {"rope_type": "default", "rope_theta": t.pop("rope_theta")},
+                                "compress": dict(y, rope_theta=t.pop("compress_rope_theta"))}
+    want = logits_of(NANO)
+    same(NANO, want, main_and_compress)
+    same(NANO, want, lambda t: t.update(rope_parameters=dict(t.pop("rope_scaling"), rope_theta=t.pop("rope_theta"))))
+    same(NANO, want, lambda t: t.update(rope_parameters=dict(t["rope_scaling"]), rope_scaling=None))
+    expect(logits_of(variant(NANO, config__json=lambda j: text_of(j).update(rope_scaling=None))) != want, "YaRN changes nothing")
+    y = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+    want = logits_of(variant(GQA, config__json=lambda j: j.update(rope_scaling=y)))
+    expect(want != logits_of(GQA), "YaRN changes nothing")
+    same(GQA, want, lambda t: t.update(rope_scaling=y, rope_parameters=None))
+    same(GQA, want, lambda t: t.update(rope_scaling=y, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}))
+    same(GQA, want, lambda t: t.update(rope_scaling={}, rope_parameters=dict(y, rope_theta=t.pop("rope_theta"))))
+    same(GQA, want, lambda t: t.update(rope_scaling=dict(y, type="yarn", truncate=True, mscale=None)))
+    for t, word in ((dict(y, truncate=False), "truncate"), (dict(y, mscale=0.7), "mscale"), (dict(y, long_factor=[1]), "long_factor")):
+        one_line_error(mote("run", variant(GQA, config__json=lambda j: j.update(rope_scaling=t)), "-p", "x"), 1, "config.json", word)
+
+
+@check
+def numbers_may_have_a_fraction_of_zeros():
+    def floats(j):
+        for k, v in list(j.items()):
+            if isinstance(v, dict):
+                floats(v)
+            elif isinstance(v, int) and not isinstance(v, bool):
+                j[k] = float(v)
+            elif isinstance(v, list) and all(isinstance(x, int) for x in v):
+                j[k] = [float(x) for x in v]
+    for base in (NANO, GQA):
+        expect(logits_of(variant(base, config__json=floats, generation_config__json=floats)) == logits_of(base), base)
+
+
+# ---- files that are there and cannot be read, and paths that are no checkpoint --------------------------------------
+@check
+def optional_files_are_there_or_not():
+    """A link into nothing, a folder, a FIFO, a file without permission: never as if there were none, and never a wait."""
+    def fifo(path):
+        os.mkfifo(path)
+    def locked(path):
+        with open(path, "wb") as f:
+            f.write(b"{}")
+        os.chmod(path, 0)
+    kinds = [("gone", lambda p: os.symlink("../../blobs/gone", p)), ("folder", os.mkdir), ("fifo", fifo)]
+    if os.geteuid():
+        kinds.append(("locked", locked))
+    files = [(f, ("run", "-p", "x", "-n", 1)) for f in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                                       "model.safetensors.index.json")]
+    files += [("engram_token_map.i32", ("run", "--ids", "0,42", "-n", 1)), ("model.safetensors.index.json", ("inspect",)),
+              ("model.safetensors.index.json", ("plan",)), ("config.json", ("plan",)), ("config.json", ("tokenize", "-p", "x", "--bos")),
+              ("tokenizer_config.json", ("tokenize", "-p", "x", "--bos"))]
+    for f, (command, *rest) in files:
+        for kind, make in kinds:
+            folder = variant(NANO, **{f.replace(".", "__"): None})
+            if f == "engram_token_map.i32":
+                os.remove(os.path.join(folder, "tokenizer.json"))
+            make(os.path.join(folder, f))
+            r = mote(command, folder, *rest, timeout=20)
+            if command == "plan" and f.startswith("model"):
+                expect(r.rc == 0 and f in r.text + r.err, f"{kind} {f}: {r}")     # told as a note of the sums
+            else:
+                one_line_error(r, 1, f)
+            shutil.rmtree(folder)
+    # the one weights file of a folder without an index
+    folder = variant(make_llama(), model__safetensors="../gone")
+    one_line_error(mote("run", folder, "-p", "x"), 1, "model.safetensors", "cannot open")
+
+
+@check
+def ids_need_no_tokenizer():
+    nfc = {"tokenizer__json": lambda j: j.update(normalizer={"type": "NFC"})}
+    for base in (GQA, NANO):
+        want = good_json("run", base, "--ids", "0,42,75", "-n", 3, "--temp", 0, "--json")["tokens"]
+        for change in (nfc, {"tokenizer__json": b"{"}, {"tokenizer__json": "../gone"}):
+            folder = variant(base, **change)
+            r = good("run", folder, "--ids", "0,42,75", "-n", 3, "--temp", 0)
+            expect(r.text.split() == [str(t) for t in want] and r.err.count("\n") == 1 and "tokenizer.json" in r.err, str(r))
+            r = good("logits", folder, "--ids", "0,42,75", "-o", os.path.join(TMP, "ids.safetensors"))
+            expect(r.err == "", str(r))
+            one_line_error(mote("run", folder, "-p", "x"), 1, "tokenizer.json")
+    folder = variant(NANO, **nfc, engram_token_map__i32=None)
+    one_line_error(mote("run", folder, "--ids", "0,42"), 1, "engram_token_map.i32", "NFC")
+
+
+@check
+def a_path_that_is_no_checkpoint_gets_a_sentence():
+    d = tempfile.mkdtemp(dir=TMP)
+    def file(name, data=b"x"):
+        path = os.path.join(d, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data)
+        return path
+    gguf, other = file("model.gguf", b"GGUF\3\0\0\0"), file("weights", b"GGUF\3\0\0\0")
+    file("of-gguf/x-Q4_K.gguf", b"GGUF")
+    shutil.copy(os.path.join(GQA, "config.json"), file("torch/config.json"))
+    file("torch/pytorch_model.bin")
+    shutil.copy(os.path.join(GQA, "config.json"), file("torch-gguf/config.json"))
+    file("torch-gguf/a.gguf")
+    file("models--org--name/snapshots/abc/config.json")
+    rows = [(gguf, "GGUF file"), (other, "GGUF file"), (os.path.join(d, "of-gguf"), "x-Q4_K.gguf"), ("some-org/Some-Model-7B", "download it first"),
+            (os.path.join(d, "torch"), "pytorch_model.bin"), (os.path.join(d, "torch-gguf"), "a.gguf"), (file("consolidated.00.pth"), "PyTorch weights"),
+            (os.path.join(d, "models--org--name"), "snapshots"), (os.path.join(GQA, "config.json"), "give the folder"),
+            (os.path.join(GQA, "model-00001-of-00001.safetensors"), "give the folder"), (os.path.join(d, "nowhere"), "No such file")]
+    for path, words in rows:
+        one_line_error(mote("run", path, "-p", "x"), 1, os.path.basename(path), words)
+    for command in ("inspect", "plan", "tokenize"):
+        for path, words in rows[:4]:
+            one_line_error(mote(command, path, *(("-p", "x") if command == "tokenize" else ())), 1, os.path.basename(path), words)
+    for method in ("gptq", "awq", "bitsandbytes"):
+        folder = variant(GQA, config__json=lambda j: j.update(quantization_config={"quant_method": method, "bits": 4}))
+        one_line_error(mote("run", folder, "-p", "x"), 1, "config.json", f"quant_method' is '{method}'", "unquantised")
+
+
 @check
 def a_model_without_tokenizer():
     folder = damaged("no-tokenizer", tokenizer__json=None)

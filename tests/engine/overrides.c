@@ -93,6 +93,36 @@ static void any_cut_gives_the_same(void **state)
     mote_session_destroy(usual);
 }
 
+/* A fork can be sampled from at once: the last row goes along, and only that one. */
+static void a_fork_has_the_last_logits(void **state)
+{
+    (void)state;
+    size_t vocab = model->net.config.vocab_size, rows, first, n, at;
+    mote_session *s = open_with(NULL, 0, 0), *fork, *again;
+    assert_int_equal(mote_session_fork(&fork, s, NULL), 0);
+    assert_null(mote_session_logits(fork, &n, NULL));                        /* nothing was run */
+    mote_session_destroy(fork);
+    const float *all = feed(s, ids, 20, MOTE_LOGITS_ALL, &rows, &first);
+    assert_true(rows > 1 && first + rows == 20);
+    assert_int_equal(mote_session_fork(&fork, s, NULL), 0);
+    const float *last = mote_session_logits(fork, &n, &at);
+    assert_true(last && n == 1 && at == 19);
+    assert_memory_equal(last, all + (rows - 1) * vocab, vocab * sizeof *last);
+    assert_int_equal(mote_session_fork(&again, fork, NULL), 0);              /* a fork of a fork */
+    assert_memory_equal(mote_session_logits(again, NULL, NULL), last, vocab * sizeof *last);
+    feed(s, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL);                       /* the fork keeps its own */
+    assert_memory_equal(mote_session_logits(fork, NULL, NULL), mote_session_logits(again, NULL, NULL), vocab * sizeof *last);
+    assert_memory_equal(feed(fork, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL), mote_session_logits(s, NULL, NULL), vocab * sizeof *last);
+    feed(s, ids, 1, MOTE_LOGITS_NONE, NULL, NULL);
+    mote_session_destroy(fork);
+    assert_int_equal(mote_session_fork(&fork, s, NULL), 0);
+    assert_null(mote_session_logits(fork, &n, NULL));                        /* no logits were asked for */
+    assert_int_equal(n, 0);
+    mote_session_destroy(again);
+    mote_session_destroy(fork);
+    mote_session_destroy(s);
+}
+
 static void no_store_with_a_selection_of_its_own(void **state)
 {
     (void)state;
@@ -158,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selection_of_another_size), cmocka_unit_test(any_cut_gives_the_same),
+        cmocka_unit_test(a_fork_has_the_last_logits),
         cmocka_unit_test(no_store_with_a_selection_of_its_own), cmocka_unit_test(stored_kv_is_compared),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -39,6 +39,8 @@ static void filters(void **state)
     assert_true(hits[1] > 0 && hits[2] + hits[3] + hits[4] == 0);
     count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 1, .min_p = 0.3f, .seed = 5 }, N);      /* of 0.4: 0.12 */
     assert_true(hits[2] > 0 && hits[3] + hits[4] == 0);
+    count(hits, 5, logits, (mote_sample_params){ .temperature = 9, .top_p = 0, .seed = 6 }, 50);       /* the likeliest alone */
+    assert_int_equal(hits[0], 50);
     const float equal[3] = { 1, 1, 1 };
     count(hits, 3, equal, (mote_sample_params){ .temperature = 0, .top_p = 1 }, 10);      /* greedy: the smallest id wins a tie */
     assert_int_equal(hits[0], 10);
@@ -81,7 +83,7 @@ static void refusals(void **state)
 {
     (void)state;
     static const mote_sample_params bad[] = {
-        { .temperature = -1, .top_p = 1 }, { .temperature = NAN, .top_p = 1 }, { .temperature = INFINITY, .top_p = 1 }, { .temperature = 1, .top_p = 0 },
+        { .temperature = -1, .top_p = 1 }, { .temperature = NAN, .top_p = 1 }, { .temperature = INFINITY, .top_p = 1 }, { .temperature = 1, .top_p = -0.1f },
         { .temperature = 1, .top_p = 1.5f }, { .temperature = 1, .top_p = 1, .min_p = -0.1f }, { .temperature = 1, .top_p = 1, .top_k = -1 },
     };
     mote_sampler *s;

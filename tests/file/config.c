@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "file/config.h"
@@ -90,11 +91,11 @@ static void test_published(void **state)
     assert_int_equal(mote__config_load(&c, source_path("tests/data/config/v41-flash.json"), &err), 0);
     check_published(&c);
     assert_int_equal(c.bos, 0);
-    assert_int_equal(c.eos, 1);
+    assert_true(c.n_eos == 1 && c.eos[0] == 1 && c.has_bos && c.has_eos);
     assert_int_equal(c.image_token, 129264);
     assert_int_equal(mote__config_load(&f, source_path("tests/data/config/v41-flash-flat.json"), &err), 0);
     check_published(&f);
-    assert_int_equal(f.eos, -1);
+    assert_true(f.n_eos == 0 && f.bos == -1 && !f.has_bos && !f.has_eos);
     /* the flat form without its run-time limit: YaRN's reach */
     json_t *root = load("v41-flash-flat.json");
     json_object_del(root, "max_seq_len");
@@ -106,6 +107,9 @@ static void test_published(void **state)
     json_object_del(root, "beta_fast");
     assert_int_equal(parse(&f, root, &err), 0);
     assert_int_equal(f.rope_original, 0);
+    json_object_set_new(root, "original_seq_len", json_integer(64));         /* the bounds have defaults */
+    assert_int_equal(parse(&f, root, &err), 0);
+    assert_true(f.rope_original == 64 && f.rope_beta_fast == 32 && f.rope_beta_slow == 1);
     json_decref(root);
     /* published names without the nesting */
     root = load("v41-flash.json");
@@ -164,6 +168,11 @@ static const struct bad bad_nested[] = {
     /* missing, wrong type, out of range */
     { "hidden_size", NULL, MOTE_EFORMAT, "'hidden_size' is missing" },
     { "hidden_size", "\"5120\"", MOTE_EFORMAT, "'hidden_size' is a string, expected an integer" },
+    { "hidden_size", "5120.0", MOTE_OK, NULL },
+    { "compress_ratios[2]", "2.0", MOTE_OK, NULL },
+    { "compress_ratios[2]", "2.5", MOTE_EFORMAT, "'compress_ratios[2]' is a number, expected an integer" },
+    { "n_shared_experts", "1.0", MOTE_OK, NULL },
+    { "hidden_size", "1e300", MOTE_EFORMAT, "'hidden_size' is 1.0000000000000001e+300, outside" },
     { "hidden_size", "5120.5", MOTE_EFORMAT, "'hidden_size' is a number, expected an integer" },
     { "hidden_size", "0", MOTE_EFORMAT, "'hidden_size' is 0, outside" },
     { "hidden_size", "-5120", MOTE_EFORMAT, "'hidden_size' is -5120, outside" },
@@ -232,7 +241,7 @@ static const struct bad bad_nested[] = {
     { "candidate_source_layer_id", "14", MOTE_EFORMAT, "'candidate_source_layer_id' is 14, before the last KV source (20)" },
     { "candidate_block_size", "0", MOTE_EFORMAT, "'candidate_block_size' is 0; supported" },
     { "candidate_block_size", "6", MOTE_EFORMAT, "'candidate_block_size' is 6; supported" },
-    { "candidate_block_size", "32", MOTE_EFORMAT, "'candidate_block_size' is 32; supported" },
+    { "candidate_block_size", "32", MOTE_EFORMAT, "'candidate_block_size' is 32, outside 0 to 16" },
     { "candidate_topk_blocks", "0", MOTE_EFORMAT, "'candidate_topk_blocks' is 0: blocks of 8" },
     { "candidate_topk_blocks", "64", MOTE_EFORMAT, "'candidate_topk_blocks' is 64: blocks of 8 cannot promise 'index_topk' = 512" },
     { "candidate_topk_blocks", "65", MOTE_OK, NULL },
@@ -251,14 +260,27 @@ static const struct bad bad_nested[] = {
     { "engram_pad_token_id", "129280", MOTE_EFORMAT, "'engram_pad_token_id' is 129280, outside the vocabulary" },
     /* YaRN */
     { "rope_scaling", "[]", MOTE_EFORMAT, "'rope_scaling' is an array, expected an object" },
-    { "rope_scaling", "{\"rope_type\":\"linear\"}", MOTE_EUNSUPPORTED, "'rope_type' is 'linear', this version runs 'yarn'" },
-    { "rope_scaling", "{\"type\":\"dynamic\"}", MOTE_EUNSUPPORTED, "'type' is 'dynamic'" },
+    { "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2}", MOTE_EUNSUPPORTED, "'rope_scaling': 'rope_type' is 'linear'; known are default, yarn" },
+    { "rope_scaling", "{\"type\":\"dynamic\"}", MOTE_EUNSUPPORTED, "'rope_type' is 'dynamic'" },
     { "rope_scaling", "{\"rope_type\":\"yarn\",\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":64}",
       MOTE_EFORMAT, "'factor' is missing" },
-    { "rope_scaling", "{\"factor\":0.5,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":64}",
+    { "rope_scaling", "{\"type\":\"yarn\",\"factor\":0.5,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":64}",
       MOTE_EFORMAT, "'factor' is 0.5, outside" },
-    { "rope_scaling", "{\"factor\":2,\"beta_fast\":1,\"beta_slow\":32,\"original_max_position_embeddings\":64}", MOTE_EFORMAT,
-      "'beta_fast' is smaller than 'beta_slow'" },
+    { "rope_scaling", "{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":32,\"original_max_position_embeddings\":64}", MOTE_EFORMAT,
+      "the fast bound (1) is not above the slow one (32)" },
+    { "rope_scaling", "{\"factor\":2,\"original_max_position_embeddings\":64}", MOTE_EFORMAT, "'rope_scaling': 'rope_type' is missing" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.5}", MOTE_EUNSUPPORTED, "'attention_factor' is not applied" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.0,\"mscale\":0}", MOTE_OK, NULL },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1.0,\"mscale_all_dim\":1.0}", MOTE_EUNSUPPORTED, "'mscale' is not applied" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.125}", MOTE_OK, NULL },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.5}", MOTE_EUNSUPPORTED, "'partial_rotary_factor' is not applied" },
+    { "partial_rotary_factor", "0.5", MOTE_EUNSUPPORTED, "'partial_rotary_factor' asks for a variant of 'deepseek_v41'" },
+    { "rope_theta", NULL, MOTE_EFORMAT, "'rope_theta' is missing" },
+    { "compress_rope_theta", NULL, MOTE_EFORMAT, "'compress_rope_theta' is missing" },
+    { "rope_interleave", "true", MOTE_OK, NULL },
+    { "rope_local_base_freq", "10000", MOTE_EUNSUPPORTED, "'rope_local_base_freq' asks for a variant" },
+    { "mscale", "1.0", MOTE_EUNSUPPORTED, "'mscale' asks for a variant" },
+    { "rope_factor", "40", MOTE_EUNSUPPORTED, "'rope_factor' asks for a variant" },
 };
 
 static const struct bad bad_root[] = {
@@ -270,6 +292,11 @@ static const struct bad bad_root[] = {
     { "eos_token_id", "129280", MOTE_EFORMAT, "'eos_token_id' is 129280, outside 0 to 129279" },
     { "bos_token_id", "\"x\"", MOTE_EFORMAT, "'bos_token_id' is a string, expected an integer" },
     { "eos_token_id", "[7,8]", MOTE_OK, NULL },
+    { "eos_token_id", "[7,129280]", MOTE_EFORMAT, "'eos_token_id' is 129280, outside" },
+    { "bos_token_id", "[0,1]", MOTE_EUNSUPPORTED, "'bos_token_id' has more than 1 element" },
+    { "bos_token_id", "[0]", MOTE_OK, NULL },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EFORMAT, "'rope_scaling' stands beside 'text_config'" },
+    { "quantization_config", "{\"weight_block_size\":[32.0,32]}", MOTE_OK, NULL },
     { "quantization_config", "{\"quant_method\":\"gptq\"}", MOTE_EUNSUPPORTED, "'quant_method' is 'gptq'" },
     { "quantization_config", "{\"scale_fmt\":\"f32\"}", MOTE_EUNSUPPORTED, "'scale_fmt' is 'f32'" },
     { "quantization_config", "{\"weight_block_size\":[128,128]}", MOTE_EUNSUPPORTED, "'weight_block_size' is not [32, 32]" },
@@ -286,6 +313,10 @@ static const struct bad bad_flat[] = {
     { "model_type", "\"deepseek_v4\"", MOTE_EUNSUPPORTED, "'model_type' is 'deepseek_v4'" },
     { "engram_pad_id", "200000", MOTE_EFORMAT, "'engram_pad_id' is 200000, outside" },
     { "rope_factor", NULL, MOTE_EFORMAT, "'rope_factor' is missing" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EUNSUPPORTED, "'rope_scaling' is not applied in this form" },
+    { "rope_parameters", "{\"rope_theta\":2}", MOTE_EUNSUPPORTED, "'rope_parameters' is not applied in this form" },
+    { "rope_scaling", "{}", MOTE_OK, NULL },
+    { "original_seq_len", "65536.0", MOTE_OK, NULL },
 };
 
 static void check_bad(const char *file, int in_text, const struct bad *rows, size_t n)
@@ -362,6 +393,87 @@ static void test_bad_text(void **state)
     assert_int_equal(mote__config_load(&c, "/nonexistent/config.json", NULL), MOTE_EIO);
 }
 
+/* The same RoPE under every name that files use. */
+static void test_rope_names(void **state)
+{
+    (void)state;
+#define Y "\"rope_type\":\"yarn\",\"factor\":16,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":65536"
+#define PLAIN_THETA "\"rope_type\":\"default\",\"rope_theta\":10000"
+    static const struct { const char *changes; int code; const char *words; } rows[] = {
+        { "{\"rope_scaling\":{" Y "}}", 0, NULL },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{" Y ",\"rope_theta\":10000},\"rope_theta\":null}", 0, NULL },
+        { "{\"rope_scaling\":{},\"rope_parameters\":{" Y "}}", 0, NULL },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y ",\"rope_theta\":160000}},"
+          "\"rope_theta\":null,\"compress_rope_theta\":null}", 0, NULL },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":null}", 0, NULL },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{" PLAIN_THETA "}}", 0, NULL },
+        { "{\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"yarn\",\"factor\":16.0,\"original_max_position_embeddings\":65536.0}}", 0, NULL },
+        { "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16},\"original_max_position_embeddings\":65536}", 0, NULL },
+        { "{\"rope_theta\":77,\"rope_scaling\":null,\"rope_parameters\":{" Y ",\"rope_theta\":10000}}", 0, NULL },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{" Y ",\"rope_theta\":10000}}", 0, NULL },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":65536}}", MOTE_EFORMAT,
+          "'rope_scaling' and 'rope_parameters' say different things about 'factor'" },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_theta\":500000}}", MOTE_EFORMAT, "say different things about 'rope_theta'" },
+        { "{\"rope_scaling\":{" Y ",\"type\":\"linear\"}}", MOTE_EFORMAT, "'rope_type' is 'yarn' and 'type' is 'linear'" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "}}}", MOTE_EFORMAT, "'compress' is missing" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" Y "},\"compress\":{" Y "}}}", MOTE_EUNSUPPORTED, "'main' has rope_type 'yarn'" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y "},\"factor\":2}}", MOTE_EUNSUPPORTED,
+          "'factor' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"long_factor\":[1,2]}}", MOTE_EUNSUPPORTED, "'long_factor' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"truncate\":false}}", MOTE_EUNSUPPORTED, "'truncate' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"truncate\":true,\"finetuned\":true,\"long_factor\":null}}", 0, NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root = load("v41-flash.json"), *changes = json_loads(rows[i].changes, 0, NULL);
+        mote__config c;
+        mote_err err = { 0 };
+        assert_non_null(changes);
+        json_object_update(json_object_get(root, "text_config"), changes);
+        int rc = parse(&c, root, &err);
+        if (rc != rows[i].code || (rc && !strstr(err.message, rows[i].words)))
+            fail_msg("%s: %d '%s'", rows[i].changes, rc, err.message);
+        if (!rc)
+            check_published(&c);
+        json_decref(changes);
+        json_decref(root);
+    }
+    /* without original_max_position_embeddings: max_position_embeddings, as loaders do */
+    json_t *root = load("v41-flash.json"), *y = json_object_get(json_object_get(root, "text_config"), "rope_scaling");
+    json_object_del(y, "original_max_position_embeddings");
+    json_object_del(y, "beta_fast");
+    mote__config c;
+    mote_err err;
+    assert_int_equal(parse(&c, root, &err), 0);
+    assert_true(c.rope_original == 1048576 && c.rope_beta_fast == 32);
+    json_decref(root);
+}
+
+/* All of a list ends a text, wherever it stands. */
+static void test_eos(void **state)
+{
+    (void)state;
+    mote__config c;
+    mote_err err;
+    json_t *root = load("v41-flash.json"), *text = json_object_get(root, "text_config"), *many = json_array();
+    json_object_set_new(root, "eos_token_id", json_pack("[i, f, i]", 7, 9.0, 7));
+    assert_int_equal(parse(&c, root, &err), 0);
+    assert_true(c.n_eos == 2 && c.eos[0] == 7 && c.eos[1] == 9);
+    json_object_del(root, "eos_token_id");
+    for (int i = 0; i < MOTE_MAX_EOS; i++)
+        json_array_append_new(many, json_integer(i));
+    json_object_set(text, "eos_token_id", many);
+    assert_int_equal(parse(&c, root, &err), 0);
+    assert_true(c.n_eos == MOTE_MAX_EOS && c.eos[MOTE_MAX_EOS - 1] == MOTE_MAX_EOS - 1);
+    json_array_append_new(many, json_integer(MOTE_MAX_EOS));
+    assert_int_equal(parse(&c, root, &err), MOTE_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "'eos_token_id' has more than 64 elements"));
+    json_object_set_new(text, "eos_token_id", json_null());
+    assert_int_equal(parse(&c, root, &err), 0);
+    assert_true(c.n_eos == 0 && c.has_eos);
+    json_decref(many);
+    json_decref(root);
+}
+
 static void write_text(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -376,26 +488,34 @@ static void test_generation(void **state)
     char folder[] = "/tmp/mote-test-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/generation_config.json", folder);
-    mote__config c = { .vocab_size = 100, .eos = 7 };
+    mote__config c = { .vocab_size = 100, .eos = { 7, 8 }, .n_eos = 2 };
     mote__generation g;
     mote_err err = { 0 };
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 1 && g.eos[0] == 7 && g.temperature == 1 && g.top_p == 1);
-    write_text(path, "{\"eos_token_id\": [3, 5], \"temperature\": 0.6, \"top_p\": 0.95}");
+    assert_true(g.n_eos == 2 && g.eos[0] == 7 && g.eos[1] == 8 && g.temperature == 1 && g.top_p == 1 && g.min_p == 0 && g.top_k == 0);
+    write_text(path, "{\"eos_token_id\": [3, 5], \"temperature\": 0.6, \"top_p\": 0.95, \"top_k\": 20, \"min_p\": 0.05}");
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 2 && g.eos[0] == 3 && g.eos[1] == 5 && g.temperature == 0.6f && g.top_p == 0.95f);
-    write_text(path, "{\"eos_token_id\": 4, \"temperature\": null}");
+    assert_true(g.n_eos == 2 && g.eos[0] == 3 && g.eos[1] == 5 && g.temperature == 0.6f && g.top_p == 0.95f && g.top_k == 20 && g.min_p == 0.05f);
+    write_text(path, "{\"eos_token_id\": 4, \"temperature\": null, \"top_p\": 0, \"top_k\": -1}");
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 1 && g.eos[0] == 4 && g.temperature == 1);
+    assert_true(g.n_eos == 1 && g.eos[0] == 4 && g.temperature == 1 && g.top_p == 0 && g.top_k == 0 && !*g.unapplied);
+    write_text(path, "{\"eos_token_id\": [], \"do_sample\": false, \"temperature\": 0.7, \"top_k\": 50.0, \"repetition_penalty\": 1.05,"
+                     "\"num_beams\": 1, \"typical_p\": 1.0, \"stop_strings\": [\"x\"], \"bad_words_ids\": null, \"suppress_tokens\": []}");
+    assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
+    assert_true(g.n_eos == 2 && g.temperature == 0 && g.top_k == 50);        /* do_sample false: greedy */
+    assert_string_equal(g.unapplied, "'repetition_penalty' 1.05, 'stop_strings'");
     static const struct { const char *text; int code; const char *words; } rows[] = {
         { "[]", MOTE_EFORMAT, "not a JSON object" },
-        { "{\"eos_token_id\": \"x\"}", MOTE_EFORMAT, "'eos_token_id' holds a string" },
-        { "{\"eos_token_id\": [1, 100]}", MOTE_EFORMAT, "'eos_token_id' is 100, outside the vocabulary" },
+        { "{\"eos_token_id\": \"x\"}", MOTE_EFORMAT, "'eos_token_id' is a string, expected an integer" },
+        { "{\"eos_token_id\": [1, 100]}", MOTE_EFORMAT, "'eos_token_id' is 100, outside 0 to 99" },
         { "{\"eos_token_id\": [-1]}", MOTE_EFORMAT, "'eos_token_id' is -1" },
-        { "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9]}", MOTE_EUNSUPPORTED, "'eos_token_id' has more than 8" },
         { "{\"temperature\": -0.5}", MOTE_EFORMAT, "'temperature' is -0.5, outside" },
-        { "{\"top_p\": 0}", MOTE_EFORMAT, "'top_p' is 0, outside" },
+        { "{\"top_p\": 1.5}", MOTE_EFORMAT, "'top_p' is 1.5, outside" },
         { "{\"top_p\": \"1\"}", MOTE_EFORMAT, "'top_p' is a string" },
+        { "{\"top_k\": -2}", MOTE_EFORMAT, "'top_k' is -2, outside" },
+        { "{\"top_k\": 1.5}", MOTE_EFORMAT, "'top_k' is a number, expected an integer" },
+        { "{\"min_p\": 2}", MOTE_EFORMAT, "'min_p' is 2, outside" },
+        { "{\"do_sample\": 1}", MOTE_EFORMAT, "'do_sample' is an integer, expected a boolean" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_text(path, rows[i].text);
@@ -405,6 +525,18 @@ static void test_generation(void **state)
     }
     assert_int_equal(mote__generation_load(&g, source_path("models/nano"), &c, &err), 0);
     assert_true(g.n_eos == 1 && g.eos[0] == 1 && g.top_p == 0.95f);
+    /* there, but not to be read: an error, not the defaults */
+    unlink(path);
+    assert_int_equal(symlink("../blobs/gone", path), 0);
+    assert_int_equal(mote__generation_load(&g, folder, &c, &err), MOTE_EIO);
+    assert_non_null(strstr(err.message, "generation_config.json: cannot open"));
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(mote__generation_load(&g, folder, &c, &err), MOTE_EIO);
+    rmdir(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mote__generation_load(&g, folder, &c, &err), MOTE_EIO);
+    assert_non_null(strstr(err.message, "not a regular file"));
     unlink(path);
     rmdir(folder);
 }
@@ -413,7 +545,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published), cmocka_unit_test(test_tiny), cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_rope_names), cmocka_unit_test(test_eos), cmocka_unit_test(test_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

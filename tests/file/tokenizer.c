@@ -378,7 +378,19 @@ static void test_refusals(void **state)
     check_refused("\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "NFC");
     check_refused("\"normalizer\": null", "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}", "NFC");
     check_refused("\"normalizer\": null", "\"normalizer\": 3", "normalizer");
-    check_refused("\"post_processor\": null", "\"post_processor\": {\"type\": \"TemplateProcessing\"}", "TemplateProcessing");
+    static const char post[] = "\"post_processor\": null";
+#define TEMPLATE(single, ids) "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single "], \"pair\": [], " \
+                              "\"special_tokens\": {\"<x>\": {\"id\": \"<x>\", \"ids\": [" ids "], \"tokens\": [\"<x>\"]}}}"
+#define TEXT "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
+#define X "{\"SpecialToken\": {\"id\": \"<x>\", \"type_id\": 0}}"
+    check_refused(post, "\"post_processor\": {\"type\": \"TemplateProcessing\"}", "'single' is missing");
+    check_refused(post, "\"post_processor\": {\"type\": \"BertProcessing\"}", "BertProcessing");
+    check_refused(post, TEMPLATE(X, "300"), "'single' has 0 texts");
+    check_refused(post, TEMPLATE(X "," X "," TEXT, "300"), "one token before and behind it");
+    check_refused(post, TEMPLATE(X "," TEXT, "299"), "id 299, which is not in the vocabulary");
+    check_refused(post, TEMPLATE(X "," TEXT, "300, 300"), "of 2 ids");
+    check_refused(post, TEMPLATE("{\"SpecialToken\": {\"id\": \"<y>\"}}," TEXT, "300"), "special token '<y>' has no ids");
+    check_refused(post, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"Lowercase\"}]}", "Lowercase");
     check_refused("\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}", "Metaspace");
     check_refused("\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null", "decoder");
     check_refused("\"type\": \"Sequence\"", "\"type\": \"Whitespace\"", "Whitespace");
@@ -445,6 +457,71 @@ static double cpu_seconds(void)
 
 /* Sixteen times the text takes about sixteen times as long (n log n: 21; quadratic: 256). Page faults and a busy machine make
  * single figures wander by a factor of three, which is why the sizes lie far apart. */
+/* What a template puts around a text is known, and left to the caller. */
+static void test_template(void **state)
+{
+    (void)state;
+    static const struct { const char *post; int has; int32_t front, back; } rows[] = {
+        { "\"post_processor\": null", 0, -1, -1 }, { TEMPLATE(TEXT, "300"), 1, -1, -1 }, { TEMPLATE(X "," TEXT, "300"), 1, 300, -1 },
+        { TEMPLATE(TEXT "," X, "300"), 1, -1, 300 },
+        { "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": \"TemplateProcessing\", \"single\": ["
+          X "," TEXT "], \"special_tokens\": {\"<x>\": {\"ids\": [300]}}}]}", 1, 300, -1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *s = small_file("\"a b\"", ADDED(300, "<x>", false)), *at = strstr(s, rows[0].post);
+        static char text[30000];
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - s), s, rows[i].post, at + strlen(rows[0].post));
+        mote__tokenizer *tok;
+        mote_err err;
+        int32_t front, back;
+        if (mote__tokenizer_parse(&tok, text, strlen(text), "t.json", &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(mote__tokenizer_template(tok, &front, &back), rows[i].has);
+        assert_true(front == rows[i].front && back == rows[i].back);
+        check_ids(tok, "ab", 0, "256");
+        mote__tokenizer_close(tok);
+        free(s);
+    }
+}
+
+static void check_config(const char *text, int code, int add_bos, int add_eos, int32_t bos, int32_t eos)
+{
+    char folder[] = "/tmp/mote-test-XXXXXX", path[64];
+    make_tree(folder);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    FILE *f = text ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(text, f);
+        fclose(f);
+    }
+    mote__tokenizer *tok = small("\"a b\"", ADDED(300, "<x>", false));
+    mote__tokenizer_config t;
+    mote_err err = { 0 };
+    int rc = mote__tokenizer_config_load(&t, folder, tok, &err);
+    if (rc != code || (rc && !strstr(err.message, "tokenizer_config.json")))
+        fail_msg("%s: %d '%s'", text, rc, err.message);
+    if (!rc && (t.add_bos != add_bos || t.add_eos != add_eos || t.bos != bos || t.eos != eos))
+        fail_msg("%s: %d %d %d %d", text, t.add_bos, t.add_eos, t.bos, t.eos);
+    mote__tokenizer_close(tok);
+    remove_tree(folder);
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    check_config(NULL, 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
+    check_config("{}", 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
+    check_config("{\"add_bos_token\": false, \"add_eos_token\": true, \"bos_token\": null, \"eos_token\": \"<x>\"}", 0, 0, 1, MOTE_TOKEN_NULL, 300);
+    check_config("{\"add_bos_token\": true, \"bos_token\": {\"__type\": \"AddedToken\", \"content\": \"<x>\"}, \"eos_token\": \"ab\"}", 0, 1, -1, 300, 256);
+    check_config("{\"bos_token\": \"<gone>\", \"eos_token\": \"\", \"model_max_length\": 1000000000000000019884624838656}", 0, -1, -1,
+                 MOTE_TOKEN_UNKNOWN, MOTE_TOKEN_NULL);
+    check_config("{\"add_bos_token\": null}", 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
+    check_config("{\"add_bos_token\": 1}", MOTE_EFORMAT, 0, 0, 0, 0);
+    check_config("{\"bos_token\": 1}", MOTE_EFORMAT, 0, 0, 0, 0);
+    check_config("[]", MOTE_EFORMAT, 0, 0, 0, 0);
+    check_config("", MOTE_EFORMAT, 0, 0, 0, 0);
+}
+
 static void test_linear_time(void **state)
 {
     static const char *const units[] = { "a", " ", "中", "国家", "\n", "7", "!", "\x01", "\xFF", "<", "<｜begin▁of", " \n", "a\xCC\x81",
@@ -520,7 +597,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nano), cmocka_unit_test(test_slow_bpe), cmocka_unit_test(test_merge_rules),
-        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_refusals), cmocka_unit_test(test_linear_time),
+        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_refusals), cmocka_unit_test(test_template), cmocka_unit_test(test_config), cmocka_unit_test(test_linear_time),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_v3_tokens), cmocka_unit_test(test_v3_cases),
     };
     return cmocka_run_group_tests_name("file/tokenizer", tests, NULL, NULL);
