@@ -157,6 +157,24 @@ MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mo
 MOTE_API int mote_chat_encode(const mote_model *model, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
                               int32_t **ids, size_t *n_ids, mote_err *err);
 
+/* A reply taken apart by the same tags: reasoning until the first </think>, content, calls of tools
+ * at its end. */
+typedef struct mote_reply mote_reply;
+typedef enum mote_reply_part { MOTE_REPLY_REASONING, MOTE_REPLY_CONTENT } mote_reply_part;
+/* thinking: the prompt ends in <think>. */
+MOTE_API int mote_reply_create(mote_reply **reply, const mote_model *model, int thinking,
+                               mote_err *err);
+MOTE_API void mote_reply_destroy(mote_reply *reply);
+/* The next token; a negative id ends the reply. */
+MOTE_API int mote_reply_push(mote_reply *reply, int32_t id, mote_err *err);
+/* After each push until it gives 0: text that has become certain, whole characters, no part of a
+ * tag; borrowed until the next push. */
+MOTE_API int mote_reply_next(mote_reply *reply, mote_reply_part *part, const char **text,
+                             size_t *n_bytes);
+/* The ended reply as a message {role, content, reasoning_content?, tool_calls?}: JSON text; free
+ * with mote_free. */
+MOTE_API int mote_reply_json(const mote_reply *reply, char **json, mote_err *err);
+
 /* ---- sessions ----------------------------------------------------------------------------------------------- */
 typedef struct mote_session mote_session;
 typedef enum mote_prefill { MOTE_PREFILL_BOUNDED, MOTE_PREFILL_EXACT, MOTE_PREFILL_FULL } mote_prefill;
