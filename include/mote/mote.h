@@ -77,8 +77,10 @@ typedef struct mote_model_params {
     mote_math math;
     mote_weights weights;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
-    int tokenizer_only;        /* 1: open nothing but the tokenizer; path may be tokenizer.json itself, and only
-                                  mote_encode, mote_token_* and mote_detok_* may be used      */
+    int tokenizer_only; /* 1: open nothing but the tokenizer (which no_tokenizer leaves out as well)
+                           and the wording of the chat format; path may be tokenizer.json itself,
+                           and only mote_encode, mote_token_*, mote_detok_*, mote_chat_* and
+                           mote_reply_* may be used     */
     /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
     int (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
@@ -147,10 +149,18 @@ typedef struct mote_chat_params {
     int thinking;              /* 0: chat mode, 1: thinking mode                              */
     int reasoning_effort;      /* 1-100, 0 = 75; only in thinking mode                        */
     const char *tools_json;    /* NULL, or a JSON array of OpenAI-style tool definitions      */
+    const char *response_format_json;    /* NULL, or JSON that says what the reply must look like */
 } mote_chat_params;
-/* messages_json: array of {role: system|user|assistant|tool, content, reasoning_content?, tool_calls?, tool_call_id?}.
- * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS).
- * A final assistant message is continued. docs/chat-format.md has the whole format. */
+/* messages_json: array of {role: system|user|assistant|tool|developer|latest_reminder, content,
+ * reasoning_content?, tool_calls?, tool_call_id?, unfinished?}. Gives the prompt text (with special
+ * tokens written out, BOS included; encode without MOTE_ENCODE_BOS): *n_bytes and a 0, free with
+ * mote_free. A message may hold U+0000. A final assistant message is ended, or continued if its
+ * "unfinished" is true. docs/chat-format.md has the whole format. */
+MOTE_API int mote_chat_prompt(const mote_model *model, const char *messages_json,
+                              const mote_chat_params *params, char **prompt, size_t *n_bytes,
+                              mote_err *err);
+/* The same without a model, and so with mote's wording of what belongs to one; for messages without
+ * U+0000. */
 MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
 /* The bytes [from, to) of that prompt (0, SIZE_MAX: all) as tokens. Text in the messages that looks like a special token stays ordinary
  * text, which encoding the formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */

@@ -3,6 +3,7 @@
 #define MOTE_ENGINE_MODEL_H
 
 #include "file/tokenizer.h"
+#include "file/wording.h"
 #include "model/pass.h"
 #include "store/store.h"
 
@@ -12,6 +13,7 @@ struct mote_model {
     mote__pass pass;                       /* reused by every step */
     mote__generation generation;
     mote__tokenizer *tokenizer;            /* may be NULL */
+    mote__wording wording;                 /* of its chat format */
     struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
     size_t chunk_rows;                     /* rows of one pass */
     int net_open, n_sessions;
