@@ -78,8 +78,10 @@ typedef struct mote_model_params {
     mote_weights weights;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
     int tokenizer_optional;    /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
-    int tokenizer_only;        /* 1: open nothing but the tokenizer; path may be tokenizer.json itself, and only
-                                  mote_encode, mote_token_* and mote_detok_* may be used      */
+    int tokenizer_only; /* 1: open nothing but the tokenizer (which no_tokenizer leaves out as well)
+                           and the wording of the chat format; path may be tokenizer.json itself,
+                           and only mote_encode, mote_token_*, mote_detok_*, mote_chat_* and
+                           mote_reply_* may be used     */
     /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
     int (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
@@ -153,15 +155,41 @@ typedef struct mote_chat_params {
     int thinking;              /* 0: chat mode, 1: thinking mode                              */
     int reasoning_effort;      /* 1-100, 0 = 75; only in thinking mode                        */
     const char *tools_json;    /* NULL, or a JSON array of OpenAI-style tool definitions      */
+    const char *response_format_json;    /* NULL, or JSON that says what the reply must look like */
 } mote_chat_params;
-/* messages_json: array of {role: system|user|assistant|tool, content, reasoning_content?, tool_calls?, tool_call_id?}.
- * Gives the prompt text (with special tokens written out, BOS included; encode without MOTE_ENCODE_BOS).
- * A final assistant message is continued. docs/chat-format.md has the whole format. */
+/* messages_json: array of {role: system|user|assistant|tool|developer|latest_reminder, content,
+ * reasoning_content?, tool_calls?, tool_call_id?, unfinished?}. Gives the prompt text (with special
+ * tokens written out, BOS included; encode without MOTE_ENCODE_BOS): *n_bytes and a 0, free with
+ * mote_free. A message may hold U+0000. A final assistant message is ended, or continued if its
+ * "unfinished" is true. docs/chat-format.md has the whole format. */
+MOTE_API int mote_chat_prompt(const mote_model *model, const char *messages_json,
+                              const mote_chat_params *params, char **prompt, size_t *n_bytes,
+                              mote_err *err);
+/* The same without a model, and so with mote's wording of what belongs to one; for messages without
+ * U+0000. */
 MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
 /* The bytes [from, to) of that prompt (0, SIZE_MAX: all) as tokens. Text in the messages that looks like a special token stays ordinary
  * text, which encoding the formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */
 MOTE_API int mote_chat_encode(const mote_model *model, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
                               int32_t **ids, size_t *n_ids, mote_err *err);
+
+/* A reply taken apart by the same tags: reasoning until the first </think>, content, calls of tools
+ * at its end. */
+typedef struct mote_reply mote_reply;
+typedef enum mote_reply_part { MOTE_REPLY_REASONING, MOTE_REPLY_CONTENT } mote_reply_part;
+/* thinking: the prompt ends in <think>. */
+MOTE_API int mote_reply_create(mote_reply **reply, const mote_model *model, int thinking,
+                               mote_err *err);
+MOTE_API void mote_reply_destroy(mote_reply *reply);
+/* The next token; a negative id ends the reply. */
+MOTE_API int mote_reply_push(mote_reply *reply, int32_t id, mote_err *err);
+/* After each push until it gives 0: text that has become certain, whole characters, no part of a
+ * tag; borrowed until the next push. */
+MOTE_API int mote_reply_next(mote_reply *reply, mote_reply_part *part, const char **text,
+                             size_t *n_bytes);
+/* The ended reply as a message {role, content, reasoning_content?, tool_calls?}: JSON text; free
+ * with mote_free. */
+MOTE_API int mote_reply_json(const mote_reply *reply, char **json, mote_err *err);
 
 /* ---- sessions ----------------------------------------------------------------------------------------------- */
 typedef struct mote_session mote_session;

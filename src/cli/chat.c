@@ -2,6 +2,7 @@
  * slash; turns are chat_turn.c's. */
 #include "cli/chat.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <histedit.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX, O_HISTORY, O_NO_SNAPSHOT };
+enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX, O_HISTORY, O_NO_SNAPSHOT, O_MESSAGES, O_TOOLS,
+       O_FORMAT, O_SHOW, O_IDS };
 
 static const cli_usage usage = {
     .command = "chat",
@@ -24,7 +26,17 @@ static const cli_usage usage = {
         CLI_ROW_HELP,
         { O_SYSTEM, "system", "TEXT", "the system message; default none" },
         { O_THINK, "think", NULL, "thinking mode: the model reasons before it answers (shown dimmed)" },
-        { O_EFFORT, "effort", "N", "reasoning effort in thinking mode, 1-100: low 50, high 75 (default), max 100" },
+        { O_EFFORT, "effort", "N",
+          "reasoning effort in thinking mode: 1-100, or low (50), high (75, default), max (100)" },
+        { O_MESSAGES, "messages", "FILE",
+          "answer the conversation in FILE (a JSON array of messages; - is stdin), and end" },
+        { O_TOOLS, "tools", "FILE",
+          "tools that the model may call: a JSON array of OpenAI-style definitions" },
+        { O_FORMAT, "response-format", "FILE", "what the reply must look like, as JSON" },
+        { O_SHOW, "show-prompt", NULL,
+          "with --messages: print the exact text of the prompt, nothing else; loads no weights" },
+        { O_IDS, "ids", NULL,
+          "with --show-prompt: print its token ids instead, in one line, separated by commas" },
         { 'n', "tokens", "N", "at most N tokens a reply; default 2048" },
         CLI_ROWS_SAMPLING,
         { O_CTX, "ctx", "N", "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for it" },
@@ -47,11 +59,14 @@ static const cli_usage usage = {
              "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
              "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
              "server, replayed_tokens = those that ran again, from_snapshot.\n"
+             "tool_calls (null without) as in messages. With --show-prompt: prompt, and with --ids\n"
+             "ids[].\n"
              "\n"
              "examples:\n"
              "  mote chat models/nano --system 'You are a novelist.'\n"
              "  echo 'How do you do?' | mote chat models/nano --temp 0\n"
-             "  mote chat models/nano --store ~/.cache/mote --history letters.json",
+             "  mote chat models/nano --store ~/.cache/mote --history letters.json\n"
+             "  mote chat models/nano --messages talk.json --tools tools.json --think --show-prompt",
 };
 
 /* ---- commands ---- */
@@ -240,12 +255,28 @@ static int pipe_loop(chat *c)
     return status == CHAT_QUIT ? CLI_OK : status;
 }
 
+/* --effort: a number, or a word of the published format. */
+static int effort(const cli_args *a)
+{
+    static const struct { const char *name; int n; } words[] = {
+        { "low", 50 }, { "high", 75 }, { "max", 100 },
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(a->value, words[i].name))
+            return words[i].n;
+    if (!isdigit((unsigned char)*a->value))
+        cli_usage_error(a, "--effort: '%s' is none of: low, high, max, or a number from 1 to 100",
+                        a->value);
+    return (int)cli_uint(a, 1, 100);
+}
+
 int cli_chat(int argc, char **argv)
 {
     cli_args a;
     cli_args_init(&a, &usage, argc, argv);
     chat c = { .a = &a, .sampling = CLI_SAMPLING_INIT, .n_max = 2048, .status = CLI_FAILED };
-    int id, has_effort = 0;
+    const char *messages = NULL, *tools = NULL, *response_format = NULL;
+    int id, has_effort = 0, show = 0, ids = 0;
     while ((id = cli_next(&a)) != CLI_END) {
         if (cli_sampling_option(&c.sampling, &a, id) || cli_store_option(&c.store, &a, id))
             continue;
@@ -253,7 +284,7 @@ int cli_chat(int argc, char **argv)
         case 'n':      c.n_max = cli_uint(&a, 1, UINT32_MAX); break;
         case O_THINK:  c.format.thinking = 1; break;
         case O_EFFORT:
-            c.format.reasoning_effort = (int)cli_uint(&a, 1, 100);
+            c.format.reasoning_effort = effort(&a);
             has_effort = 1;
             break;
         case O_SYSTEM:
@@ -270,23 +301,48 @@ int cli_chat(int argc, char **argv)
             c.store.needs_store = "--no-snapshot";
             break;
         case O_CTX:    c.max_context = cli_size(&a); break;
+        case O_MESSAGES: messages = a.value; break;
+        case O_TOOLS:  tools = a.value; break;
+        case O_FORMAT: response_format = a.value; break;
+        case O_SHOW:   show = 1; break;
+        case O_IDS:    ids = 1; break;
         }
     }
     const char *path = cli_operand(&a, 0, "MODEL");
     cli_no_more_operands(&a, 1);
     if (has_effort && !c.format.thinking)
         cli_usage_error(&a, "--effort needs --think");
+    if ((show && !messages) || (ids && !show))
+        cli_usage_error(&a, show ? "--show-prompt needs --messages" : "--ids needs --show-prompt");
+    if (messages && (c.system || c.history))
+        cli_usage_error(&a, "--messages holds the whole conversation: %s does not go with it",
+                        c.history ? "--history" : "--system");
+    const char *files[] = { messages, tools, response_format };
+    int n_stdin = 0;
+    for (int i = 0; i < 3; i++)
+        n_stdin += files[i] && !strcmp(files[i], "-");
+    if (n_stdin > 1 || (n_stdin && !messages))
+        cli_usage_error(&a, "standard input %s",
+                        n_stdin > 1 ? "can be only one of --messages, --tools and --response-format"
+                                    : "is the conversation: give the file another name than -");
     cli_store_check(&c.store, &a);
 
     mote_err err = { 0 };
     c.messages = json_array();
     int status;
-    int rc = cli_model_open(&c.model, &c.info, path, &a, 0, &err);
+    int rc = cli_chat_read_given(&c, messages, tools, response_format, &err);
+    if (!rc && show) {
+        status = cli_chat_show_prompt(&c, path, ids);
+        goto out;
+    }
+    rc = rc ? rc : cli_model_open(&c.model, &c.info, path, &a, 0, &err);
     if (!rc && !c.info.has_tokenizer)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: there is no tokenizer.json", path);
     if (!rc && !c.info.has_chat)
         rc = mote__fail(&err, MOTE_EUNSUPPORTED, "%s: the chat format of a '%s' model is not known; 'mote run' completes prompts", path,
                         c.info.family);
+    if (!rc)   /* tools, format, wording: good before anything is computed */
+        rc = cli_chat_check(&c, &err);
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(c.max_context),
                         cli_count(c.info.max_context));
@@ -302,15 +358,19 @@ int cli_chat(int argc, char **argv)
         int reported = cli_report(&err);
         status = c.status == CLI_USAGE ? CLI_USAGE : reported;
     } else {
-        c.interactive = isatty(STDIN_FILENO) && !a.json;
+        c.interactive = isatty(STDIN_FILENO) && !a.json && !c.given;
         c.dim = isatty(STDOUT_FILENO) && !a.json && !getenv("NO_COLOR");
-        status = c.interactive ? terminal_loop(&c) : pipe_loop(&c);
+        status = c.given ? cli_chat_answer(&c) : c.interactive ? terminal_loop(&c) : pipe_loop(&c);
     }
+out:
     mote_session_destroy(c.session);
     cli_store_close(&c.store);
     mote_model_close(c.model);
     json_decref(c.messages);
     free(c.system);
+    free(c.given);
+    free(c.tools);
+    free(c.response_format);
     free(c.held.data);
     free(c.saved_ids);
     return status;

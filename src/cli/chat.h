@@ -19,6 +19,9 @@ typedef struct chat {
     json_t *messages;              /* {role, content, reasoning_content}     */
     char *system;                  /* owned, or NULL                         */
     mote_chat_params format;
+    char *given, *tools, *response_format;     /* owned: texts of --messages (used in place of
+                                      messages), ..., or NULL */
+    const char *given_files[3];    /* their names                            */
     cli_sampling sampling;
     mote_sample_params sample;
     size_t n_max, n_turns;
@@ -38,6 +41,17 @@ typedef struct chat {
 int cli_chat_fresh_session(chat *c, mote_err *err);
 /* Answer the last user message. Exit status; CLI_OK also where the person may go on. */
 int cli_chat_answer(chat *c);
+/* The files of --messages, --tools and --response-format (names may be NULL, - is standard input),
+ * for c->format to use. */
+int cli_chat_read_given(chat *c, const char *messages, const char *tools,
+                        const char *response_format, mote_err *err);
+/* A fault that the library found in one of them is told with the file's name. Returns rc. */
+int cli_chat_given_fault(const chat *c, int rc, mote_err *err);
+/* The open model can make a prompt of what was given. */
+int cli_chat_check(const chat *c, mote_err *err);
+/* Print the prompt that the given messages make, or its token ids: exit status. Opens no weights.
+ */
+int cli_chat_show_prompt(chat *c, const char *path, int ids);
 /* Remember the session's tokens in saved_ids. */
 int cli_chat_save_ids(chat *c, mote_err *err);
 /* messages, system (where none was given) and saved_ids from the history file, if there is one; and all of them into it. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json_text.h"
 #include "cli/out.h"
 
 enum { HISTORY_VERSION = 1 };
@@ -90,8 +91,12 @@ int cli_chat_load_history(chat *c, mote_err *err)
     int rc = cli_read_file(c->history, &data, &n, err);
     if (rc)
         return rc;
-    json_error_t why;
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &why);
+    json_error_t why = { .text = "out of memory" };
+    mote__json_text fit;
+    json_t *root = NULL;
+    if (!mote__json_text_init(&fit, data, n, NULL))
+        root = json_loadb(fit.text, fit.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    mote__json_text_deinit(&fit);
     rc = root ? take(c, root, err) : mote__fail(err, MOTE_EFORMAT, "%s: line %d: %s", c->history, why.line, why.text);
     json_decref(root);
     free(data);

@@ -92,10 +92,10 @@ static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows 
 /* A reply can end inside a character; what follows could not be encoded from there. */
 static int whole_characters(const char *prompt, size_t at) { return ((unsigned char)prompt[at] & 0xc0) != 0x80; }
 
-static size_t common_prefix(const text *held, const char *prompt)
+static size_t common_prefix(const text *held, const chat_prompt *p)
 {
     size_t n = 0;
-    while (n < held->n && prompt[n] && held->data[n] == prompt[n])
+    while (n < held->n && n < p->n && held->data[n] == p->text[n])
         n++;
     return n;
 }
@@ -196,7 +196,8 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
 /* Bring the session to hold exactly `prompt`, with the logits of its last token. */
 static int sync_session(chat *c, const chat_prompt *p, turn *t, mote_err *err)
 {
-    size_t n = p->n, same = common_prefix(&c->held, p->text), opener = opener_bytes(p->text, n), head = n - opener;
+    size_t n = p->n, same = common_prefix(&c->held, p), opener = opener_bytes(p->text, n),
+           head = n - opener;
     int rc = MOTE_OK, fresh = !c->session || c->held.n == 0;
     if (!fresh && same == c->held.n && same < n && whole_characters(p->text, same))
         ;                                                       /* case 1 */
@@ -236,68 +237,84 @@ static int format_prompt(chat *c, chat_prompt *p, mote_err *err)
     if (c->system)
         json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
     json_array_extend(all, c->messages);
-    *p = (chat_prompt){ .messages = json_dumps(all, 0) };
+    *p = (chat_prompt){ .messages = c->given ? strdup(c->given) : json_dumps(all, 0) };
     json_decref(all);
-    int rc = p->messages ? mote_chat_format(&p->text, p->messages, &c->format, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
-    p->n = rc ? 0 : strlen(p->text);
-    return rc;
+    if (!p->messages)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory");
+    return cli_chat_given_fault(
+        c, mote_chat_prompt(c->model, p->messages, &c->format, &p->text, &p->n, err), err);
+}
+
+static int prompt_ends(const chat_prompt *p, const char *with)
+{
+    size_t n = strlen(with);
+    return p->n >= n && !memcmp(p->text + p->n - n, with, n);
 }
 
 /* ---- a reply ---- */
 typedef struct reply {
     chat *c;
     FILE *f;                       /* stdout, or NULL with --json                          */
-    text raw;                      /* all of it: reasoning, </think>, content              */
-    int thinking;                  /* still inside the reasoning                           */
-    size_t shown;                  /* bytes of raw already printed                         */
-    int status;
+    mote_reply *parts;
+    int dimmed;                    /* the terminal is told to dim: still in the reasoning  */
+    int in_reasoning;              /* what was shown last                                  */
+    json_t *message;               /* owned: all of it, once it has ended                  */
+    int status, rc;
     mote_err *err;
 } reply;
 
-static void show(reply *r, size_t end)
+/* The next token, or the end (-1): shows what is certain. */
+static int on_token(void *ctx, int32_t id)
 {
-    if (r->f && end > r->shown)
-        fwrite(r->raw.data + r->shown, 1, end - r->shown, r->f);
-    r->shown = end > r->shown ? end : r->shown;
-}
-
-static int on_text(void *ctx, const char *bytes)
-{
-    static const char closer[] = "</think>";
     reply *r = ctx;
-    if (text_add(&r->raw, bytes, strlen(bytes), r->err))
+    mote_reply_part part;
+    const char *certain;
+    size_t n;
+    if ((r->rc = mote_reply_push(r->parts, id, r->err)))
         return 1;
-    size_t end = r->raw.n;
-    if (r->thinking) {
-        char *at = strstr(r->raw.data, closer);
-        if (at) {
-            show(r, (size_t)(at - r->raw.data));
-            if (r->f)
-                fputs(r->c->dim ? "\033[0m\n\n" : "\n\n", r->f);
-            r->shown = (size_t)(at - r->raw.data) + strlen(closer);
-            r->thinking = 0;
-        } else if (end >= strlen(closer))
-            end -= strlen(closer) - 1;      /* the closer may come in pieces */
-        else
-            end = 0;
+    while (mote_reply_next(r->parts, &part, &certain, &n)) {
+        if (r->in_reasoning && part == MOTE_REPLY_CONTENT && r->f)
+            fputs(r->dimmed ? "\033[0m\n\n" : "\n\n", r->f);
+        r->in_reasoning &= part == MOTE_REPLY_REASONING;
+        r->dimmed &= r->in_reasoning;
+        if (r->f)
+            fwrite(certain, 1, n, r->f);
     }
-    show(r, end);
     return r->status = r->f ? cli_flush() : CLI_OK;
 }
 
+/* The whole reply as a message; `rc` is the generation's. */
+static int end_reply(reply *r, int rc)
+{
+    char *json = NULL;
+    if (!rc && !r->rc)
+        on_token(r, -1);
+    if (r->dimmed)
+        fputs("\033[0m", r->f);
+    if (r->f)
+        fputs("\n", r->f);
+    if (rc || (rc = r->rc) || (rc = mote_reply_json(r->parts, &json, r->err)))
+        return rc;
+    r->message = json_loads(json, JSON_ALLOW_NUL, NULL);
+    mote_free(json);
+    return r->message ? MOTE_OK : mote__fail(r->err, MOTE_ENOMEM, "out of memory for the reply");
+}
+
+static json_t *or_null(json_t *v) { return v ? json_incref(v) : json_null(); }
+
 static void print_reply_json(const chat *c, const reply *r, const cli_gen_result *g, const turn *t)
 {
-    const char *closer = c->format.thinking ? strstr(r->raw.data ? r->raw.data : "", "</think>") : NULL;
-    const char *content = closer ? closer + strlen("</think>") : c->format.thinking ? "" : r->raw.data ? r->raw.data : "";
-    json_t *reasoning = !c->format.thinking ? json_null()
-                        : closer            ? json_stringn(r->raw.data, (size_t)(closer - r->raw.data))
-                                            : json_string(r->raw.data ? r->raw.data : "");
-    json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:I}", "content", content, "reasoning", reasoning,
-                          "finish_reason", cli_finish_names[g->finish], "new_tokens", (json_int_t)t->n_new, "reply_tokens",
-                          (json_int_t)g->n_ids, "context_tokens", (json_int_t)mote_session_length(c->session),
-                          "prefill_tokens_per_s", cli_json_real(t->seconds > 0 ? (double)t->n_new / t->seconds : 0), "decode_tokens_per_s",
-                          g->n_steps ? cli_json_real((double)g->n_steps / g->seconds) : json_null(), "seed",
-                          (json_int_t)c->sample.seed);
+    json_t *o = json_pack("{s:O, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:I}", "content",
+                          json_object_get(r->message, "content"), "reasoning",
+                          or_null(json_object_get(r->message, "reasoning_content")), "tool_calls",
+                          or_null(json_object_get(r->message, "tool_calls")), "finish_reason",
+                          cli_finish_names[g->finish], "new_tokens", (json_int_t)t->n_new,
+                          "reply_tokens", (json_int_t)g->n_ids, "context_tokens",
+                          (json_int_t)mote_session_length(c->session), "prefill_tokens_per_s",
+                          cli_json_real(t->seconds > 0 ? (double)t->n_new / t->seconds : 0),
+                          "decode_tokens_per_s",
+                          g->n_steps ? cli_json_real((double)g->n_steps / g->seconds) : json_null(),
+                          "seed", (json_int_t)c->sample.seed);
     if (o) {
         json_object_set_new(o, "reused_tokens", json_integer((json_int_t)t->from.reused_tokens));
         json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
@@ -318,18 +335,6 @@ static int hold_reply(chat *c, const cli_gen_result *g, mote_err *err)
                    : mote__fail(err, MOTE_EINVAL, "token %d has no text", (int)g->ids[i]);
     }
     return rc;
-}
-
-static void remember(chat *c, const reply *r)
-{
-    const char *raw = r->raw.data ? r->raw.data : "";
-    const char *closer = c->format.thinking ? strstr(raw, "</think>") : NULL;
-    json_t *m = json_pack("{s:s, s:s}", "role", "assistant", "content", closer ? closer + strlen("</think>")
-                                                                      : c->format.thinking ? "" : raw);
-    if (c->format.thinking)
-        json_object_set_new(m, "reasoning_content",
-                            closer ? json_stringn(raw, (size_t)(closer - raw)) : json_string(raw));
-    json_array_append_new(c->messages, m);
 }
 
 /* The end of a turn: what the next process needs to go on. A history that cannot be written is said and ends a conversation
@@ -355,29 +360,34 @@ int cli_chat_answer(chat *c)
     mote_err err = { 0 };
     chat_prompt p = { 0 };
     turn t = { 0 };
-    reply r = { .c = c, .f = c->a->json ? NULL : stdout, .thinking = c->format.thinking, .err = &err };
+    reply r = { .c = c, .f = c->a->json ? NULL : stdout, .err = &err };
     cli_gen_result g = { 0 };
     int status = CLI_OK;
     cli_interrupt_clear();
     int rc = format_prompt(c, &p, &err);
+    if (!rc && prompt_ends(&p, "<｜end▁of▁sentence｜>"))
+        rc = mote__fail(
+            &err, MOTE_EINVAL,
+            "the last message is a finished one of the assistant: there is nothing to answer");
+    r.in_reasoning = c->format.thinking && prompt_ends(&p, "<think>");
+    if (!rc)
+        rc = mote_reply_create(&r.parts, c->model, r.in_reasoning, &err);
     if (!rc)
         rc = sync_session(c, &p, &t, &err);
     if (!rc) {
-        cli_gen_params how = { .sample = c->sample, .n_max = c->n_max, .on_text = on_text, .ctx = &r };
+        cli_gen_params how = {
+            .sample = c->sample, .n_max = c->n_max, .on_token = on_token, .ctx = &r
+        };
         how.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
-        if (c->dim && r.thinking)
+        r.dimmed = c->dim && r.in_reasoning;
+        if (r.dimmed)
             fputs("\033[2m", stdout);
-        rc = cli_generate(c->model, c->session, &c->info, &how, &g, &err);
-        show(&r, r.raw.n);
-        if (c->dim && r.thinking)
-            fputs("\033[0m", stdout);
-        if (r.f)
-            fputs("\n", r.f);
+        rc = end_reply(&r, cli_generate(c->model, c->session, &c->info, &how, &g, &err));
     }
     if (!rc)
         rc = hold_reply(c, &g, &err);
     if (!rc) {
-        remember(c, &r);
+        json_array_append(c->messages, r.message);
         status = r.status ? r.status : cli_flush();
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
             print_reply_json(c, &r, &g, &t);
@@ -409,7 +419,8 @@ int cli_chat_answer(chat *c)
         status = c->interactive ? CLI_OK : reported;
     }
     prompt_free(&p);
-    free(r.raw.data);
+    mote_reply_destroy(r.parts);
+    json_decref(r.message);
     cli_gen_result_deinit(&g);
     return status;
 }

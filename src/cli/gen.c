@@ -168,6 +168,10 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
             r->ids = ids;
         }
         r->ids[r->n_ids++] = id;
+        if (p->on_token) {
+            ended = p->on_token(p->ctx, id);
+            continue;
+        }
 
         /* 2. its text, as far as it is certain */
         const char *text = "";
@@ -185,7 +189,7 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
             ended = 1;
         }
     }
-    if (!rc && !ended && detok)
+    if (!rc && !ended && detok && !p->on_token)
         rc = emit(&stops, p, mote_detok_finish(detok), &ended, err);
     if (!rc && !ended) {
         const char *rest = cli_stops_finish(&stops);

@@ -36,6 +36,8 @@ typedef struct cli_gen_params {
     /* Text as it becomes certain (never half a character, never a part of a stop string); id is the token that released it.
      * Without a tokenizer the text is the ids, separated by spaces. Non-zero ends the generation. */
     int (*on_text)(void *ctx, const char *text);
+    /* In place of on_text, and without stop strings: each token. Non-zero ends the generation. */
+    int (*on_token)(void *ctx, int32_t id);
     void *ctx;
 } cli_gen_params;
 

@@ -12,6 +12,7 @@
 #include "file/fingerprint.h"
 #include "file/names.h"
 #include "file/safetensors.h"
+#include "file/wording.h"
 
 enum { LIST_MAX = 20 };          /* names listed per kind of trouble */
 
@@ -261,6 +262,21 @@ static json_t *tensors_json(const inspection *in)
     return list;
 }
 
+/* Whose words the chat format has: null where there is none. *rc becomes MOTE_ENOMEM, nothing else.
+ */
+static json_t *chat_json(const mote__config *config, const char *path, int *rc, mote_err *err)
+{
+    mote__wording w;
+    if (!config || config->arch != MOTE_ARCH_V41 || (*rc = mote__wording_load(&w, path, err)))
+        return json_null();
+    json_t *o = json_object();
+    put(o, "wording", json_string(w.path ? "model" : "mote"));
+    put(o, "file", w.path ? json_string(w.path) : json_null());
+    put(o, "error", w.error.code ? json_string(w.error.message) : json_null());
+    mote__wording_deinit(&w);
+    return o;
+}
+
 int mote_inspect_json(const char *path, char **json, mote_err *err)
 {
     *json = NULL;
@@ -288,6 +304,7 @@ int mote_inspect_json(const char *path, char **json, mote_err *err)
     put(o, "path", json_string(path));
     put(o, "config", config_json(in.config));
     put(o, "config_error", why.message[0] ? json_string(why.message) : json_null());
+    put(o, "chat", chat_json(in.config, path, &rc, err));
     put(o, "n_tensors", count(mote__checkpoint_n_tensors(ckpt)));
     put(o, "tensor_bytes", count(mote__checkpoint_bytes(ckpt)));
     put(o, "shards", shards);
@@ -295,8 +312,8 @@ int mote_inspect_json(const char *path, char **json, mote_err *err)
     put(o, "dtypes", dtypes_json(ckpt));
     put(o, "completeness", completeness_json(&in));
     put(o, "tensors", tensors_json(&in));
-    *json = json_dumps(o, JSON_COMPACT);
-    if (!*json)
+    *json = rc ? NULL : json_dumps(o, JSON_COMPACT);
+    if (!rc && !*json)
         rc = mote__fail(err, MOTE_ENOMEM, "inspect: out of memory");
 out:
     json_decref(o);

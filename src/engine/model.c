@@ -194,7 +194,7 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     m->net.meter = &m->meter;
     strcpy(m->path, path);
     if (p->tokenizer_only) {
-        rc = open_tokenizer_only(m, err);
+        rc = p->no_tokenizer ? 0 : open_tokenizer_only(m, err);
     } else {
         char file[4200];
         snprintf(file, sizeof file, "%s/config.json", path);
@@ -203,6 +203,8 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
             !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, p->tokenizer_optional, err)) && !(rc = mote__model_specials(m, path, err)))
             rc = open_net(m, p, n_threads, err);
     }
+    if (!rc)
+        rc = mote__wording_load(&m->wording, path, err);
     if (rc) {
         mote_model_close(m);
         return rc;
@@ -230,6 +232,7 @@ void mote_model_close(mote_model *m)
         mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map, m->net.config.vocab_size * sizeof(int32_t));
     mote__weights_close(&m->net.weights);
     mote__tokenizer_close(m->tokenizer);
+    mote__wording_deinit(&m->wording);
     free(m);
 }
 
@@ -393,18 +396,64 @@ int mote_logits_write(const char *path, const float *logits, size_t n_rows, size
 
 /* ---- chat -------------------------------------------------------------------------------------------------- */
 
+/* A model of which only the tokenizer is open is asked for its config.json, if it has one. */
+static int check_chat(const mote_model *m, mote_err *err)
+{
+    mote__config *c = NULL;
+    const mote__config *config = &m->net.config;
+    char file[4200];
+    snprintf(file, sizeof file, "%s/config.json", m->path);
+    if (!m->net_open && mote__file_is_there(file)) {
+        int rc = (c = calloc(1, sizeof *c)) ? mote__config_load(c, file, err)
+                                            : mote__fail(err, MOTE_ENOMEM, "out of memory");
+        config = c;
+        if (rc) {
+            free(c);
+            return rc;
+        }
+    }
+    int known = config->arch == MOTE_ARCH_V41;
+    const char *family = config->family;
+    free(c);
+    return known ? MOTE_OK
+                 : mote__fail(
+                       err, MOTE_EUNSUPPORTED,
+                       "%s: the chat format of a '%s' model is not known, only prompts can be run",
+                       m->path, family);
+}
+
+int mote_chat_prompt(const mote_model *m, const char *messages_json, const mote_chat_params *params,
+                     char **prompt, size_t *n_bytes, mote_err *err)
+{
+    *prompt = NULL;
+    *n_bytes = 0;
+    int rc = check_chat(m, err);
+    return rc ? rc : mote__chat_format(prompt, n_bytes, &m->wording, messages_json, params, err);
+}
+
 int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err)
 {
-    return mote__chat_format(prompt, messages_json, params, err);
+    size_t n;
+    int rc = mote__chat_format(prompt, &n, NULL, messages_json, params, err);
+    if (!rc && memchr(*prompt, 0, n)) {
+        mote_free(*prompt);
+        *prompt = NULL;
+        rc =
+            mote__fail(err, MOTE_EUNSUPPORTED,
+                       "a message holds U+0000: mote_chat_prompt gives the prompt with its length");
+    }
+    return rc;
 }
 
 int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, size_t from, size_t to, int32_t **ids,
                      size_t *n_ids, mote_err *err)
 {
+    *ids = NULL;
+    *n_ids = 0;
     if (!m->tokenizer)
         return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
-    if (m->net.config.arch != MOTE_ARCH_V41)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: the chat format of a '%s' model is not known, only prompts can be run", m->path,
-                          m->net.config.family);
-    return mote__chat_encode(m->tokenizer, messages_json, params, from, to, ids, n_ids, err);
+    int rc = check_chat(m, err);
+    return rc ? rc
+              : mote__chat_encode(m->tokenizer, &m->wording, messages_json, params, from, to, ids,
+                                  n_ids, err);
 }

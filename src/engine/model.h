@@ -3,6 +3,7 @@
 #define MOTE_ENGINE_MODEL_H
 
 #include "file/tokenizer.h"
+#include "file/wording.h"
 #include "model/pass.h"
 #include "store/store.h"
 
@@ -17,6 +18,7 @@ struct mote_model {
     int32_t bos;                           /* -1: none */
     int adds_bos;                          /* MOTE_ENCODE_BOS puts it in front; -1: not known */
     char note[500];                        /* what the files ask for and is not done; "": nothing */
+    mote__wording wording;                 /* of its chat format */
     struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
     size_t chunk_rows;                     /* rows of one pass */
     int net_open, n_sessions;

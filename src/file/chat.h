@@ -9,12 +9,16 @@
 #define MOTE_FILE_CHAT_H
 
 #include "file/tokenizer.h"
+#include "file/wording.h"
 
-/* *out: malloc'd. MOTE_EFORMAT names the message and the key. */
-int mote__chat_format(char **out, const char *messages_json, const mote_chat_params *params, mote_err *err);
+/* *out: malloc'd, *n bytes and a 0. MOTE_EFORMAT names the message and the key. w: NULL for our
+ * wording; one that cannot be used gives its error. */
+int mote__chat_format(char **out, size_t *n, const mote__wording *w, const char *messages_json,
+                      const mote_chat_params *params, mote_err *err);
 /* The bytes [from, to) of that text (to may lie beyond its end). *ids: malloc'd. MOTE_EUNSUPPORTED when the tokenizer lacks a token
  * that the prompt needs; MOTE_EINVAL when the range begins or ends inside a character. */
-int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,
-                      int32_t **ids, size_t *n_ids, mote_err *err);
+int mote__chat_encode(const mote__tokenizer *tok, const mote__wording *w, const char *messages_json,
+                      const mote_chat_params *params, size_t from, size_t to, int32_t **ids,
+                      size_t *n_ids, mote_err *err);
 
 #endif

@@ -23,6 +23,7 @@ int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **t
 {
     /* out: the text, at most 3 bytes (a U+FFFD) for each byte, and its 0; then room to join pending and new bytes */
     *text = "";
+    d->n_out = 0;
     if (n > ((size_t)1 << 40) || reserve(d, 4 * (n + d->n_pending) + 1))
         return mote__fail(err, MOTE_ENOMEM, "out of memory while turning tokens into text");
     size_t all = n + d->n_pending, used = 0;
@@ -50,6 +51,7 @@ int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **t
     }
     out[used] = 0;
     *text = d->out;
+    d->n_out = used;
     return MOTE_OK;
 }
 

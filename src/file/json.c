@@ -4,17 +4,35 @@
 
 #include "base/map.h"
 
-int mote__json_parse(json_t **root, const char *text, size_t n, const char *what, mote_err *err)
+static int parse(json_t **root, mote__buf *kept, size_t flags, const char *text, size_t n,
+                 const char *what, mote_err *err)
 {
     json_error_t e;
-    *root = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &e);
-    if (*root)
-        return MOTE_OK;
-    if (json_error_code(&e) == json_error_out_of_memory)
-        return mote__fail(err, MOTE_ENOMEM, "%s: out of memory while reading JSON", what);
-    if (e.line < 0)
-        return mote__fail(err, MOTE_EFORMAT, "%s: %s", what, e.text);
-    return mote__fail(err, MOTE_EFORMAT, "%s: line %d column %d: %s", what, e.line, e.column, e.text);
+    mote__json_text fit;
+    *root = NULL;
+    int rc = mote__json_text_init(&fit, text, n, kept);
+    if (!rc && !(*root = json_loadb(fit.text, fit.n, flags, &e)))
+        rc = json_error_code(&e) == json_error_out_of_memory ? MOTE_ENOMEM : MOTE_EFORMAT;
+    if (rc == MOTE_ENOMEM)
+        mote__fail(err, rc, "%s: out of memory while reading JSON", what);
+    else if (rc && e.line < 0)
+        mote__fail(err, rc, "%s: %s", what, e.text);
+    else if (rc)
+        mote__fail(err, rc, "%s: line %d column %d: %s", what, e.line,
+                   mote__json_text_column(&fit, (size_t)e.position, e.column), e.text);
+    mote__json_text_deinit(&fit);
+    return rc;
+}
+
+int mote__json_parse(json_t **root, const char *text, size_t n, const char *what, mote_err *err)
+{
+    return parse(root, NULL, JSON_REJECT_DUPLICATES, text, n, what, err);
+}
+
+int mote__json_parse_exact(json_t **root, mote__buf *kept, const char *text, size_t n,
+                           const char *what, mote_err *err)
+{
+    return parse(root, kept, JSON_ALLOW_NUL | JSON_DECODE_ANY, text, n, what, err);
 }
 
 int mote__json_load(json_t **root, const char *path, size_t max_bytes, mote_err *err)

@@ -46,8 +46,14 @@ int mote__tokenizer_config_load(mote__tokenizer_config *t, const char *folder, c
  * they get class 0 and do not count. */
 int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err);
 
-/* Streaming detokenisation; text never ends inside a character. */
-typedef struct mote__detok { unsigned char pending[4]; unsigned n_pending; char *out; size_t out_capacity; } mote__detok;
+/* Streaming detokenisation; text never ends inside a character. n_out: bytes of the last push's
+ * text, which may hold NUL. */
+typedef struct mote__detok {
+    unsigned char pending[4];
+    unsigned n_pending;
+    char *out;
+    size_t out_capacity, n_out;
+} mote__detok;
 int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, mote_err *err);
 const char *mote__detok_finish(mote__detok *d);
 void mote__detok_deinit(mote__detok *d);

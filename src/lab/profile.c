@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json_text.h"
 
 static int wrong(const char *name, const char *field, const char *what, mote_err *err)
 {
@@ -53,8 +54,11 @@ int lab_profile_parse(lab_profile *p, const char *name, const char *text, size_t
     *p = (lab_profile){ .root = NULL };
     if (n_bytes > LAB_PROFILE_MAX_BYTES)
         return mote__fail(err, MOTE_EFORMAT, "%s: not a profile: %zu bytes, at most %d are read", name, n_bytes, LAB_PROFILE_MAX_BYTES);
-    json_error_t e;
-    p->root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
+    json_error_t e = { .text = "out of memory" };
+    mote__json_text fit;
+    if (!mote__json_text_init(&fit, text, n_bytes, NULL))
+        p->root = json_loadb(fit.text, fit.n, JSON_REJECT_DUPLICATES, &e);
+    mote__json_text_deinit(&fit);
     if (!p->root)
         return mote__fail(err, MOTE_EFORMAT, "%s: line %d: not a profile: %s", name, e.line, e.text);
     int rc = json_is_object(p->root) ? check(p, name, err) : mote__fail(err, MOTE_EFORMAT, "%s: not a profile: no JSON object", name);

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -222,6 +223,12 @@ USAGE = [
     (("chat", NANO, "--no-snapshot"), ["--no-snapshot", "--store"]),
     (("chat", NANO, "--history", ""), ["--history"]),
     (("chat", NANO, "--effort", "0"), ["--effort"]),
+    (("chat", NANO, "--think", "--effort", "hard"), ["--effort", "low, high, max"]),
+    (("chat", NANO, "--show-prompt"), ["--show-prompt", "--messages"]),
+    (("chat", NANO, "--messages", "x", "--ids"), ["--ids", "--show-prompt"]),
+    (("chat", NANO, "--messages", "x", "--system", "s"), ["--messages", "--system"]),
+    (("chat", NANO, "--messages", "-", "--tools", "-"), ["--messages", "--tools"]),
+    (("chat", NANO, "--tools", "-"), ["standard input"]),
     (("chat", NANO, "--effort", "50"), ["--effort", "--think"]),
     (("chat", NANO, "-n", "0"), ["--tokens"]),
     (("plan",), ["MODEL"]),
@@ -508,6 +515,153 @@ def chat_takes_messages_for_text():
         expect(ids.count(4091) == number + 1, f"turn {number}: {ids}")
         expect(ids.count(0) == 1 and ids.count(good_json("tokenize", NANO, "--json", "-p", "</think>")["ids"][0]) == number + 1, f"turn {number}: {ids}")
     os.remove(history)
+
+
+def written(name, value):
+    path = os.path.join(TMP, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+EFFORT = "Reasoning Effort: %d (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
+TALK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi\0"}, {"role": "user", "content": "you"}]
+
+
+def shown(model, messages, *extra):
+    return good("chat", model, "--messages", "-", "--show-prompt", *extra, stdin=json.dumps(messages).encode()).text
+
+
+@check
+def chat_shows_the_prompt():
+    begin = "<｜begin▁of▁sentence｜><｜System｜>"
+    plain = begin + "Be brief.<｜User｜>Hi\0\n\nyou<｜Assistant｜></think>"
+    expect(shown(NANO, TALK) == plain, repr(shown(NANO, TALK)))
+    for effort, n in ((None, 75), ("low", 50), ("high", 75), ("max", 100), ("7", 7)):
+        got = shown(NANO, TALK, "--think", *(("--effort", effort) if effort else ()))
+        expect(got == begin + EFFORT % n + "Be brief.<｜User｜>Hi\0\n\nyou<｜Assistant｜><think>", repr(got))
+    harmless = TALK[:1] + TALK[2:]
+    text = shown(NANO, harmless)
+    ids = shown(NANO, harmless, "--ids")
+    expect(ids == good("tokenize", NANO, "--ids-only", "-f", "-", stdin=text.encode()).text, ids)
+    j = json.loads(shown(NANO, TALK, "--ids", "--json"))
+    expect(j["prompt"] == plain and j["ids"][0] == 0, str(j))
+    tools, form = written("tools.json", [{"type": "function", "function": {"name": "f", "n": 2 ** 70}}]), written("form.json", {"x": 1e16})
+    got = shown(NANO, TALK, "--tools", tools, "--response-format", form)
+    expect('\n{"name": "f", "n": %d}\n\n## Response format' % 2 ** 70 in got and '{"x": 1e+16}<｜User｜>' in got, repr(got))
+    talk = written("talk.json", '[{"role": "user", "content": 5}]')
+    one_line_error(mote("chat", NANO, "--messages", talk, "--show-prompt"), 1, talk + ": messages[0]: 'content'")
+    one_line_error(mote("chat", NANO, "--messages", talk), 1, talk + ": messages[0]: 'content'")
+    one_line_error(mote("chat", NANO, "--tools", talk, stdin=b""), 1, talk + ": tools[0]: 'name'")
+    one_line_error(mote("chat", NANO, "--messages", written("nan.json", "[NaN]"), "--show-prompt"), 1, "nan.json", "line 1", "NaN")
+
+
+def folder(name, **files):
+    """A checkpoint folder like nano's: links, but for the files that are given by their text."""
+    path = os.path.join(TMP, name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.mkdir(path)
+    for f in os.listdir(NANO):
+        if f not in files:
+            os.symlink(os.path.join(NANO, f), os.path.join(path, f))
+    for f, text in files.items():
+        os.makedirs(os.path.dirname(os.path.join(path, f)), exist_ok=True)
+        with open(os.path.join(path, f), "w", encoding="utf-8") as out:
+            out.write(text)
+    return path
+
+
+@check
+def chat_takes_the_model_s_wording():
+    with open(os.path.join(ROOT, "tests", "data", "chat", "encoding.py"), encoding="utf-8") as f:
+        source = f.read()
+    m = folder("worded", **{"encoding/encoding.py": source})
+    file = os.path.join(m, "encoding", "encoding.py")
+    tools = written("tools.json", [{"function": {"name": "f"}}])
+    got = shown(m, TALK[2:], "--think", "--effort", "max", "--tools", tools)
+    expect(got.startswith("<｜begin▁of▁sentence｜><｜System｜>Think this hard: 100 of {1..100}\n\n\n\n### Functions\n\nCall them so, \"<｜DSML｜ calls>\" first:\n"), repr(got))
+    expect(got.endswith('Reason from <think> to </think>; A é 😀 A ends here.\n{"name": "f"}\n<｜User｜>you<｜Assistant｜><think>'), repr(got))
+    expect(good_json("inspect", m, "--json")["chat"] == {"wording": "model", "file": file, "error": None}, "inspect --json")
+    expect(re.search(r"wording +model", good("inspect", m).text), "inspect")
+    expect(good_json("inspect", NANO, "--json")["chat"] == {"wording": "mote", "file": None, "error": None}, "inspect --json, ours")
+    # what cannot be read is no chat, and ours does not stand in; the rest of the model is not concerned
+    for text, *words in ((source + "TOOLS_TEMPLATE = f'{x}'\n", "TOOLS_TEMPLATE"), (source.replace("{schema}", "{scheme}"), "response_format_template", "{scheme}"),
+                         (source + "x = (", "bracket")):
+        m = folder("worded", **{"encoding/encoding.py": text})
+        one_line_error(mote("chat", m, "--messages", "-", "--show-prompt", stdin=b"[]"), 1, file, *words)
+        one_line_error(mote("chat", m, stdin=b"Hello\n"), 1, file, *words)
+        expect(file in good_json("inspect", m, "--json")["chat"]["error"], "inspect names no error")
+        good("run", m, "-p", "x", "-n", 1)
+    # no weights, and for the text alone no tokenizer; another family has no such format
+    bare = os.path.join(TMP, "bare")
+    os.makedirs(bare, exist_ok=True)
+    shutil.copy(os.path.join(NANO, "config.json"), bare)
+    expect(shown(bare, TALK) == shown(NANO, TALK), "no weights")
+    one_line_error(mote("chat", bare, "--messages", "-", "--show-prompt", "--ids", stdin=b"[]"), 1, "tokenizer.json")
+    twin = os.path.join(ROOT, "models", "twins", "gqa")
+    one_line_error(mote("chat", twin, "--messages", "-", "--show-prompt", stdin=b"[]"), 1, "chat format")
+
+
+@check
+def chat_answers_messages():
+    want = chat(["you"], "--json")
+    r = good("chat", NANO, "--messages", written("talk.json", TALK[2:]), "--temp", 0, "-n", 8, stdin=b"not read\n")
+    expect(r.text == json.loads(want.text)["content"] + "\n" and not r.err, str(r))
+    more = TALK[2:] + [{"role": "assistant", "content": json.loads(want.text)["content"], "unfinished": True}]
+    j = good_json("chat", NANO, "--messages", written("talk.json", more), "--temp", 0, "-n", 4, "--json", "--think")
+    expect(j["reasoning"] is None and j["reply_tokens"] <= 4, str(j))
+    more[1]["unfinished"] = False
+    one_line_error(mote("chat", NANO, "--messages", written("talk.json", more)), 1, "nothing to answer")
+
+
+@check
+def chat_ends_the_reasoning_at_the_first_end():
+    # nano made to say </think> and nothing else, its token special or not
+    with open(os.path.join(NANO, "model.safetensors.index.json")) as f:
+        shard = json.load(f)["weight_map"]["head.weight"]
+    with open(os.path.join(NANO, shard), "rb") as f:
+        data = bytearray(f.read())
+    n, = struct.unpack("<Q", data[:8])
+    entry = json.loads(data[8:8 + n])["head.weight"]
+    row = entry["shape"][1] * 2
+    at = 8 + n + entry["data_offsets"][0]
+    first = good_json("tokenize", NANO, "--json", "-p", chat(["Hello"], "--think", "-n", 1, "--json").text and
+                      json.loads(chat(["Hello"], "--think", "-n", 1, "--json").text)["reasoning"])["ids"][0]
+    likely = [x[0] for x in struct.iter_unpack("<H", data[at + first * row:at + (first + 1) * row])]
+    four = b"".join(struct.pack("<f", 4 * struct.unpack("<f", struct.pack("<I", x << 16))[0])[2:] for x in likely)
+    data[at + 4095 * row:at + 4096 * row] = four
+    with open(os.path.join(NANO, "tokenizer.json"), encoding="utf-8") as f:
+        tokenizer = json.load(f)
+    for special in (False, True):
+        for t in tokenizer["added_tokens"]:
+            t["special"] = special if "think" in t["content"] else t["special"]
+        m = folder("ends", **{"tokenizer.json": json.dumps(tokenizer), shard: ""})
+        with open(os.path.join(m, shard), "wb") as f:
+            f.write(data)
+        r = good_json("chat", m, "--think", "--temp", 0, "-n", 3, "--json", stdin=b"Hello\n")
+        expect((r["reasoning"], r["content"]) == ("", "</think></think>"), f"special {special}: {r}")
+        r = good("chat", m, "--think", "--temp", 0, "-n", 3, stdin=b"Hello\n")
+        expect(r.text == "</think></think>\n" or r.text == "\n\n</think></think>\n", str(r))
+
+
+@check
+def numbers_that_nobody_reads():
+    # beyond 2^63 and beyond the doubles, in every JSON file of a model
+    extra = '{"nobody": [18446744073709551616, -9223372036854775809, 1e400, -1e400, %s],' % ("9" * 400)
+    files = {}
+    for f in ("config.json", "generation_config.json", "tokenizer.json", "model.safetensors.index.json"):
+        with open(os.path.join(NANO, f), encoding="utf-8") as src:
+            text = src.read()
+        files[f] = text.replace("{", extra, 1) if f != "tokenizer.json" else re.sub('"version": ?"1.0"', '"version": 18446744073709551616', text, count=1)
+    expect("18446744073709551616" in files["tokenizer.json"], "tokenizer.json has no version")
+    want = good("run", NANO, "-p", "Emma", "-n", 4, "--temp", 0).text
+    expect(good("run", folder("numbers", **files), "-p", "Emma", "-n", 4, "--temp", 0).text == want, "text")
+    good("plan", os.path.join(TMP, "numbers"))
+    good("inspect", os.path.join(TMP, "numbers"))
+    files["config.json"] = files["config.json"].replace('"vocab_size": 4096', '"vocab_size": 18446744073709551616')
+    one_line_error(mote("run", folder("numbers", **files), "-p", "x"), 1, "vocab_size")
+    history = written("numbers.json", '{"nobody": 18446744073709551616, "version": 1, "system": null, "messages": [], "ids": [], "mark": 0}')
+    chat(["Hello"], "--history", history)
 
 
 @check

@@ -3,7 +3,7 @@
 #include "file/chat.h"
 
 #include "base/mem.h"
-#include "file/chat_parse.h"
+#include "file/json_write.h"
 #include "test.h"
 
 #define BOS "<｜begin▁of▁sentence｜>"
@@ -11,17 +11,21 @@
 #define U "<｜User｜>"
 #define A "<｜Assistant｜>"
 #define S "<｜System｜>"
-#define EFFORT(n) S "Reasoning Effort: " #n " (range 1-100, the higher the value, the more thorough the reasoning)"
+#define EFFORT(n)             \
+    S "Reasoning Effort: " #n \
+      " (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
 #define CALL_ONE "{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}"
 #define CALL_TWO "{\"id\": \"c2\", \"function\": {\"name\": \"g\", \"arguments\": {\"s\": \"x\\n\\\"y\", \"n\": 1, \"r\": 0.1, \"l\": [1, {\"é\": null}]}}}"
 
 static void check(const char *messages, const mote_chat_params *params, const char *want)
 {
     char *text;
+    size_t n;
     mote_err err = { 0 };
-    if (mote__chat_format(&text, messages, params, &err))
+    if (mote__chat_format(&text, &n, NULL, messages, params, &err))
         fail_msg("%s: %s", messages, err.message);
     assert_string_equal(text, want);
+    assert_int_equal(n, strlen(want));
     free(text);
 }
 
@@ -32,9 +36,18 @@ static void test_chat_mode(void **state)
           "{\"role\": \"assistant\", \"content\": \"Hello\", \"reasoning_content\": \"hm\"}, {\"role\": \"user\", \"content\": \"你好\"}]",
           NULL, BOS S "Be brief." U "Hi" A "</think>Hello" EOS U "你好" A "</think>");
     check("[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"He\"}]", NULL,
-          BOS U "Hi" A "</think>He");                                       /* to be continued */
+          BOS U "Hi" A "</think>He" EOS);
+    check("[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": "
+          "\"He\", \"unfinished\": true}]",
+          NULL, BOS U "Hi" A "</think>He"); /* to be continued */
     check("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]", NULL,
-          BOS U "ab" A "</think>");
+          BOS U "a\n\nb" A "</think>");
+    check("[]", NULL, BOS);
+    check("[{\"role\": \"user\"}, {\"role\": \"user\", \"content\": [{\"text\": \"b\"}]}, "
+          "{\"role\": \"tool\"}]",
+          NULL, BOS U "\n\nb\n\n<tool_result></tool_result>" A "</think>");
+    check("[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\", \"tool_calls\": 7}]", NULL,
+          BOS U "b" A "</think>");
     check("[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"system\", \"content\": \"s\"}]", NULL, BOS U S "s" A "</think>");
     mote_chat_params effort = { .reasoning_effort = 50 };                   /* says nothing in chat mode */
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", &effort, BOS U "Hi" A "</think>");
@@ -45,69 +58,147 @@ static void test_thinking_mode(void **state)
     mote_chat_params p = { .thinking = 1 };
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", &p, BOS EFFORT(75) U "Hi" A "<think>");
     p.reasoning_effort = 100;
-    check("[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
-          "\"reasoning_content\": \"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]", &p,
-          BOS EFFORT(100) S "s" U "a" A "</think>b" EOS U "c" A "<think>"); /* reasoning of an earlier turn is dropped */
-    check("[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"reasoning_content\": \"why\", \"content\": \"b\"}]", &p,
-          BOS EFFORT(100) U "a" A "<think>why</think>b");                   /* of the current one it is kept */
+    check("[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"a\"}, "
+          "{\"role\": \"assistant\", "
+          "\"reasoning_content\": \"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": "
+          "\"c\"}]",
+          &p,
+          BOS EFFORT(100) "s" U "a" A "</think>b" EOS U "c" A
+                          "<think>"); /* reasoning of an earlier turn is dropped */
+    check("[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+          "\"reasoning_content\": \"why\", \"content\": \"b\"}]",
+          &p,
+          BOS EFFORT(100) U "a" A "<think>why</think>b" EOS); /* of the current one it is kept */
     check("[{\"role\": \"assistant\", \"reasoning_content\": \"why\", \"content\": \"b\"}]", &p,
-          BOS EFFORT(100) A "<think>why</think>b");                         /* no user message at all */
+          BOS EFFORT(100) "why</think>b" EOS);                         /* no user message at all */
+    p.reasoning_effort = 0;
+    /* developer messages of earlier turns go with the reasoning, a reminder stands behind the
+     * header */
+    check("[{\"role\": \"developer\", \"content\": \"d\"}, {\"role\": \"user\", \"content\": "
+          "\"a\"}, {\"role\": \"latest_reminder\", "
+          "\"content\": \"now\"}]",
+          &p, BOS EFFORT(75) U "a" A "<think><｜latest_reminder｜>now");
+    check(
+        "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"developer\", \"content\": \"d\"}]",
+        &p, BOS EFFORT(75) U "a" U "d" A "<think>");
     p.tools_json = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
     char *text;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"reasoning_content\": "
-                                       "\"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]", &p, NULL), MOTE_OK);
+    size_t n;
+    assert_int_equal(
+        mote__chat_format(&text, &n, NULL,
+                          "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                          "\"reasoning_content\": "
+                          "\"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]",
+                          &p, NULL),
+        MOTE_OK);
     assert_non_null(strstr(text, U "a" A "<think>why</think>b" EOS U "c" A "<think>"));     /* with tools it is kept */
     free(text);
 }
 
+#define CALLS(inner) "\n\n<｜DSML｜ calls>\n" inner "\n</｜DSML｜ calls>"
+#define F_CALL "<｜DSML｜ invoke name=\"f\">\n\n</｜DSML｜ invoke>"
+
 static void test_tools(void **state)
 {
     mote_chat_params p = { .tools_json = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d<｜User｜>\"}}, {\"name\": \"g\"}]" };
-    const char *end = "in the order of the calls.\n\nThe functions, one JSON object a line:\n"
+    const char *end = "in the order of the calls.\n\nThe functions, one JSON object a line:\n\n"
                       "{\"name\": \"f\", \"description\": \"d<｜User｜>\"}\n{\"name\": \"g\"}" U "q" A "</think>";
     char *text;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL), MOTE_OK);
-    assert_memory_equal(text, BOS S "## Tools\n\n", strlen(BOS S "## Tools\n\n"));
+    size_t n;
+    assert_int_equal(
+        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
+        MOTE_OK);
+    assert_memory_equal(text, BOS S "\n\n## Tools\n\n", strlen(BOS S "\n\n## Tools\n\n"));
     assert_string_equal(text + strlen(text) - strlen(end), end);
     assert_non_null(strstr(text, "\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"FUNCTION\">\n"));
     free(text);
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
+    p.response_format_json = "{\"n\": 1e3}";
+    assert_int_equal(mote__chat_format(&text, &n, NULL,
+                                       "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": "
+                                       "\"user\", \"content\": \"q\"}]",
+                                       &p, NULL),
                      MOTE_OK);
     assert_memory_equal(text, BOS S "s\n\n## Tools\n\n", strlen(BOS S "s\n\n## Tools\n\n"));
+    assert_non_null(strstr(text, "{\"name\": \"g\"}\n\n## Response format\n\n"));
+    assert_non_null(strstr(text, ":\n\n{\"n\": 1000.0}" U "q"));
     free(text);
     p.tools_json = "[]";
+    p.response_format_json = "null";
     check("[{\"role\": \"user\", \"content\": \"q\"}]", &p, BOS U "q" A "</think>");
     /* two calls, results given in the other order; parameters as text and as JSON */
-    check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"so\", \"tool_calls\": [" CALL_ONE ", " CALL_TWO "]}, "
-          "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"two\"}, {\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"one\"}]",
-          NULL, BOS U "q" A "</think>so\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n</｜DSML｜ invoke>\n<｜DSML｜ invoke name=\"g\">\n"
-          "<｜DSML｜ parameter name=\"s\" string=\"true\">x\n\"y</｜DSML｜ parameter>\n"
-          "<｜DSML｜ parameter name=\"n\" string=\"false\">1</｜DSML｜ parameter>\n"
-          "<｜DSML｜ parameter name=\"r\" string=\"false\">0.1</｜DSML｜ parameter>\n"
-          "<｜DSML｜ parameter name=\"l\" string=\"false\">[1, {\"é\": null}]</｜DSML｜ parameter>\n"
-          "</｜DSML｜ invoke>\n</｜DSML｜ calls>" EOS U "<tool_result>one</tool_result>\n<tool_result>two</tool_result>" A "</think>");
-    /* no content, and the conversation goes on */
-    check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" CALL_ONE "]}, "
-          "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"one\"}, {\"role\": \"assistant\", \"content\": \"done\"}, "
-          "{\"role\": \"user\", \"content\": \"r\"}]", NULL,
-          BOS U "q" A "</think><｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n</｜DSML｜ invoke>\n</｜DSML｜ calls>" EOS
-          U "<tool_result>one</tool_result>" A "</think>done" EOS U "r" A "</think>");
+    check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
+          "\"so\", \"tool_calls\": [" CALL_ONE ", " CALL_TWO "]}, "
+          "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"two\"}, {\"role\": "
+          "\"user\", \"content\": \"u\"}, "
+          "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"one\"}]",
+          NULL,
+          BOS U "q" A "</think>so" CALLS(
+              F_CALL "\n<｜DSML｜ invoke name=\"g\">\n"
+                     "<｜DSML｜ parameter name=\"s\" string=\"true\">x\n\"y</｜DSML｜ parameter>\n"
+                     "<｜DSML｜ parameter name=\"n\" string=\"false\">1</｜DSML｜ parameter>\n"
+                     "<｜DSML｜ parameter name=\"r\" string=\"false\">0.1</｜DSML｜ parameter>\n"
+                     "<｜DSML｜ parameter name=\"l\" string=\"false\">[1, {\"é\": null}]</｜DSML｜ "
+                     "parameter>\n</｜DSML｜ invoke>") EOS U
+          "<tool_result>one</tool_result>\n\nu\n\n<tool_result>two</tool_result>" A "</think>");
+    /* no content, no result of one call, a result of none; and the conversation goes on */
+    check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": null, "
+          "\"tool_calls\": [" CALL_ONE "]}, "
+          "{\"role\": \"tool\", \"tool_call_id\": \"c9\", \"content\": \"one\"}, {\"role\": "
+          "\"assistant\", \"content\": \"done\"}, "
+          "{\"role\": \"user\", \"content\": \"r\"}]",
+          NULL,
+          BOS U "q" A "</think>" CALLS(F_CALL) EOS U "<tool_result>one</tool_result>" A
+                                                     "</think>done" EOS U "r" A "</think>");
+    /* no arguments, however they are said; integers keep their digits */
+    static const char *const none[] = { "\"arguments\": null",     "\"x\": 0",
+                                        "\"arguments\": \"null\"", "\"arguments\": \"\"",
+                                        "\"arguments\": \" \\n\"", "\"arguments\": {}",
+                                        "\"arguments\": \"{}\"" };
+    char messages[400];
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(messages, sizeof messages,
+                 "[{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"a\", \"function\": "
+                 "{\"name\": \"f\", %s}}]}]",
+                 none[i]);
+        check(messages, NULL, BOS CALLS(F_CALL) EOS);
+    }
+    check("[{\"role\": \"assistant\", \"tool_calls\": [{\"id\": null, \"function\": {\"name\": "
+          "\"f\", \"arguments\": \"{\\\"n\\\": 18446744073709551615}\"}}]}]",
+          NULL,
+          BOS CALLS("<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"n\" "
+                    "string=\"false\">18446744073709551615"
+                    "</｜DSML｜ parameter>\n</｜DSML｜ invoke>") EOS);
 }
 
 static void test_json_text(void **state)
 {
     static const char *const same[] = {
-        "{\"a\": 1, \"b\": [true, false, null, -5, 9223372036854775807], \"c\": {}}", "[0.1, 1.5, 1e+22, 1e-07, 123456.789, 2.0]",
-        "[\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001/é😀\"]", "[]", "[5e-324, 1.7976931348623157e+308, -0.0]" };
+        "{\"a\": 1, \"b\": [true, false, null, -5, 9223372036854775807], \"c\": {}}",
+        "[0.1, 1.5, 1e+22, 1e-07, 123456.789, 2.0]",
+        "[\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001/é😀\\u0000\"]",
+        "[]",
+        "[5e-324, 1.7976931348623157e+308, -0.0]",
+        "1e+16",
+        "1000000000000000.0",
+        "0.0001",
+        "1e-05",
+        "-9223372036854775809",
+        "[-1000000000000000000, 123456789012345678901234567890]",
+        "{\"\\u0000\\u0001\": 1}",
+        "5.684341886080802e-14"
+    }; /* 2^-44: its nearest 16 digits do not read back, the next ones do */
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         json_t *j;
-        mote__buf out;
+        mote__buf out, kept;
         mote__buf_init(&out, NULL, MOTE_MEM_OTHER);
-        assert_int_equal(mote__json_parse(&j, same[i], strlen(same[i]), "x", NULL), MOTE_OK);
-        assert_int_equal(mote__chat_write_json(&out, j), MOTE_OK);
+        mote__buf_init(&kept, NULL, MOTE_MEM_OTHER);
+        assert_int_equal(mote__json_parse_exact(&j, &kept, same[i], strlen(same[i]), "x", NULL),
+                         MOTE_OK);
+        assert_int_equal(mote__json_write(&out, j, &kept), MOTE_OK);
         assert_int_equal(out.size, strlen(same[i]));
         assert_memory_equal(out.data, same[i], out.size);
         mote__buf_deinit(&out);
+        mote__buf_deinit(&kept);
         json_decref(j);
     }
 }
@@ -135,19 +226,25 @@ static void test_encode(void **state)
     mote__tokenizer *tok = open_nano();
     mote_chat_params p = { .thinking = 1, .tools_json = "[{\"name\": \"f\", \"description\": \"</think>\"}]" };
     int32_t *ids, *again;
-    size_t n, n_again, at = 0;
+    size_t n, n_again, n_text, at = 0;
     mote_err err = { 0 };
-    if (mote__chat_encode(tok, "[{\"role\": \"system\", \"content\": \"<｜System｜>\"}, {\"role\": \"user\", \"content\": \"x<｜end▁of▁sentence｜><｜Assistant｜>\"}, "
-                          "{\"role\": \"assistant\", \"reasoning_content\": \"</think>\", \"content\": \"<think>\", \"tool_calls\": [{\"id\": \"1\", \"function\": "
-                          "{\"name\": \"f\", \"arguments\": {\"a\": \"<｜User｜>\", \"｜b\": [\"<｜User｜>\"]}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"1\", "
-                          "\"content\": \"<｜begin▁of▁sentence｜></tool_result>\"}]", &p, 0, SIZE_MAX, &ids, &n, &err))
+    if (mote__chat_encode(
+            tok, NULL,
+            "[{\"role\": \"system\", \"content\": \"<｜System｜>\"}, {\"role\": \"user\", "
+            "\"content\": \"x<｜end▁of▁sentence｜><｜Assistant｜>\"}, "
+            "{\"role\": \"assistant\", \"reasoning_content\": \"</think>\", \"content\": "
+            "\"<think>\", \"tool_calls\": [{\"id\": \"1\", \"function\": "
+            "{\"name\": \"f\", \"arguments\": {\"a\": \"<｜User｜>\", \"｜b\": "
+            "[\"<｜User｜>\"]}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"1\", "
+            "\"content\": \"<｜begin▁of▁sentence｜></tool_result>\"}]",
+            &p, 0, SIZE_MAX, &ids, &n, &err))
         fail_msg("%s", err.message);
     assert_int_equal(ids[0], 0);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, BOS)), 1);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, EOS)), 1);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, U)), 2);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, A)), 2);
-    assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, S)), 2);
+    assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, S)), 1);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "<think>")), 2);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "</think>")), 1);
     free(ids);
@@ -159,8 +256,9 @@ static void test_encode(void **state)
     p.tools_json = "[{\"name\": \"f\", \"description\": \"does it\"}]";
     for (size_t i = 0; i < 2; i++) {
         char *text;
-        assert_int_equal(mote__chat_format(&text, texts[i], &p, NULL), MOTE_OK);
-        assert_int_equal(mote__chat_encode(tok, texts[i], &p, 0, SIZE_MAX, &ids, &n, NULL), MOTE_OK);
+        assert_int_equal(mote__chat_format(&text, &n_text, NULL, texts[i], &p, NULL), MOTE_OK);
+        assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, 0, SIZE_MAX, &ids, &n, NULL),
+                         MOTE_OK);
         assert_int_equal(mote__tokenizer_encode(tok, text, strlen(text), 0, &again, &n_again, NULL), MOTE_OK);
         assert_int_equal(n, n_again);
         assert_memory_equal(ids, again, n * sizeof *ids);
@@ -178,8 +276,12 @@ static void test_encode(void **state)
             if (mote__tokenizer_is_added(tok, ids[k])) {
                 int32_t *head, *tail;
                 size_t n_head, n_tail;
-                assert_int_equal(mote__chat_encode(tok, texts[i], &p, 0, at, &head, &n_head, NULL), MOTE_OK);
-                assert_int_equal(mote__chat_encode(tok, texts[i], &p, at, at + strlen(text + at), &tail, &n_tail, NULL), MOTE_OK);
+                assert_int_equal(
+                    mote__chat_encode(tok, NULL, texts[i], &p, 0, at, &head, &n_head, NULL),
+                    MOTE_OK);
+                assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, at,
+                                                   at + strlen(text + at), &tail, &n_tail, NULL),
+                                 MOTE_OK);
                 assert_int_equal(n_head, k);
                 assert_int_equal(n_tail, n - k);
                 assert_memory_equal(head, ids, k * sizeof *ids);
@@ -193,7 +295,9 @@ static void test_encode(void **state)
             int32_t *part;
             size_t n_part;
             int good = k <= at && ((unsigned char)text[k] & 0xc0) != 0x80;
-            assert_int_equal(mote__chat_encode(tok, texts[i], &p, k, SIZE_MAX, &part, &n_part, NULL), good ? MOTE_OK : MOTE_EINVAL);
+            assert_int_equal(
+                mote__chat_encode(tok, NULL, texts[i], &p, k, SIZE_MAX, &part, &n_part, NULL),
+                good ? MOTE_OK : MOTE_EINVAL);
             free(part);
         }
         free(text);
@@ -232,58 +336,67 @@ static void test_pieces(void **state)
 static void test_refusals(void **state)
 {
 #define ASKED "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\": [" CALL_ONE "]}"
+#define ASKED_ONLY "[{\"role\": \"user\", \"content\": \"\"}]"
 #define ONE_CALL(call) "[{\"role\": \"assistant\", \"tool_calls\": [" call "]}]"
-    static const struct { const char *messages, *tools, *says; } bad[] = {
-        { "", NULL, "messages: line 1" }, { "[", NULL, "messages: line 1" }, { "{}", NULL, "messages: an object" },
-        { "[]", NULL, "messages: an empty" }, { "[7]", NULL, "messages[0]: an integer" },
+    static const struct { const char *messages, *tools, *says;
+    } bad[] = {
+        { "", NULL, "messages: line 1" },
+        { "[", NULL, "messages: line 1" },
+        { "{}", NULL, "messages: an object" },
+        { "[7]", NULL, "messages[0]: an integer" },
+        { "[[]]", NULL, "messages[0]: an array" },
         { "[{\"content\": \"x\"}]", NULL, "messages[0]: 'role' is missing" },
         { "[{\"role\": \"robot\", \"content\": \"x\"}]", NULL, "messages[0]: 'role' is 'robot'" },
+        { "[{\"role\": \"user\\u0000\", \"content\": \"x\"}]", NULL,
+          "messages[0]: 'role' is 'user'" },
         { "[{\"role\": 1, \"content\": \"x\"}]", NULL, "messages[0]: 'role' is an integer" },
-        { "[{\"role\": \"user\"}]", NULL, "messages[0]: 'content' is missing" },
+        { "[{\"role\": \"latest_reminder\"}]", NULL, "messages[0]: 'content' is missing" },
         { "[{\"role\": \"user\", \"content\": 5}]", NULL, "messages[0]: 'content' is an integer" },
         { "[{\"role\": \"user\", \"content\": [5]}]", NULL, "messages[0]: content[0]" },
-        { "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL, "messages[0]: content[0]: type 'image_url'" },
-        { "[{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]", NULL, "messages[0]: content[0]: 'text' is missing" },
-        { "[{\"role\": \"user\", \"content\": \"a\\u0000\"}]", NULL, "messages: line 1" },
-        { "[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\"}]", NULL, "messages: line 1" },
-        { "[{\"role\": \"assistant\"}]", NULL, "messages[0]: 'content' is missing" },
-        { "[{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [" CALL_ONE "]}]", NULL, "messages[0]: 'tool_calls' belongs" },
-        { "[{\"role\": \"user\", \"content\": \"a\", \"reasoning_content\": \"r\"}]", NULL, "messages[0]: 'reasoning_content' belongs" },
-        { "[{\"role\": \"user\", \"content\": \"a\", \"tool_call_id\": \"r\"}]", NULL, "messages[0]: 'tool_call_id' belongs" },
-        { "[{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": 1}]", NULL, "messages[0]: 'reasoning_content' is an integer" },
-        { "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": 1}]", NULL, "messages[0]: 'tool_calls' is an integer" },
-        { "[{\"role\": \"tool\", \"content\": \"a\"}]", NULL, "messages[0]: 'tool_call_id' is missing" },
-        { "[{\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c1\"}]", NULL, "messages[0]: 'tool_call_id' 'c1' answers no call" },
-        { "[" ASKED ", {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c9\"}]", NULL, "messages[2]: 'tool_call_id' 'c9'" },
-        { "[" ASKED ", {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c1\"}, {\"role\": \"tool\", \"content\": \"a\", "
-          "\"tool_call_id\": \"c1\"}]", NULL, "messages[3]: 'tool_call_id' 'c1' was answered by messages[2]" },
-        { "[" ASKED ", {\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c1\"}]", NULL,
-          "messages[1]: tool_calls[0] ('c1') has no result" },
-        { "[" ASKED "]", NULL, "messages[1]: tool_calls[0] ('c1') has no result" },
+        { "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL,
+          "messages[0]: content[0]: type 'image_url'" },
+        { "[{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]", NULL,
+          "messages[0]: content[0]: 'text' is missing" },
+        { "[{\"role\": \"user\", \"content\": \"\\ud800\"}]", NULL, "messages: line 1" },
+        { "[{\"role\": \"user\", \"content\": NaN}]", NULL,
+          "messages: line 1 column 32: invalid token near 'NaN'" },
+        { "[{\"x\": [12345678901234567890, 1e999], \"y\": Infinity}]", NULL,
+          "messages: line 1 column 51: invalid token near 'Infinity'" },
+        { "[{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": 1}]", NULL,
+          "messages[0]: 'reasoning_content' is an integer" },
+        { "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": 1}]", NULL,
+          "messages[0]: 'tool_calls' is an integer" },
+        { "[{\"role\": \"tool\", \"tool_call_id\": 5}]", NULL,
+          "messages[0]: 'tool_call_id' is an integer" },
         { ONE_CALL("7"), NULL, "messages[0]: tool_calls[0]" },
         { ONE_CALL("{\"id\": \"1\"}"), NULL, "messages[0]: tool_calls[0]: 'function' is missing" },
-        { ONE_CALL("{\"function\": {\"name\": \"f\", \"arguments\": {}}}"), NULL, "messages[0]: tool_calls[0]: 'id' is missing" },
-        { ONE_CALL("{\"id\": \"1\", \"type\": \"x\", \"function\": {\"name\": \"f\", \"arguments\": {}}}"), NULL, "tool_calls[0]: type 'x'" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\"}}"), NULL, "tool_calls[0]: 'arguments' is nothing" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": []}}"), NULL, "tool_calls[0]: 'arguments' is an array" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"[]\"}}"), NULL, "tool_calls[0]: 'arguments' is an array" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"{\"}}"), NULL, "tool_calls[0]: arguments: line 1" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\\\">\", \"arguments\": {}}}"), NULL, "tool_calls[0]: 'name' is not a usable" },
-        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\\\"\": 1}}}"), NULL, "'arguments' is not a usable" },
-        { ONE_CALL(CALL_ONE "," CALL_ONE), NULL, "messages[0]: tool_calls[1]: 'id' 'c1' was used before" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "{", "tools: line 1" }, { "[{\"role\": \"user\", \"content\": \"\"}]", "{}", "tools: an object" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[5]", "tools[0]: an integer" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[{}]", "tools[0]: 'name' is missing" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"type\": \"function\"}]", "tools[0]: 'function' is missing" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"type\": \"web\"}]", "tools[0]: type 'web'" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"name\": \"\"}]", "tools[0]: 'name' is not a usable" },
-        { "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"name\": \"f\", \"parameters\": 1}]", "tools[0]: 'parameters' is an integer" },
+        { ONE_CALL("{\"function\": {\"name\": \"f\", \"arguments\": {}}}"), NULL,
+          "messages[0]: tool_calls[0]: 'id' is missing" },
+        { ONE_CALL("{\"id\": [], \"function\": {\"name\": \"f\", \"arguments\": {}}}"), NULL,
+          "tool_calls[0]: 'id' is an array" },
+        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": 5}}"), NULL,
+          "tool_calls[0]: 'name' is an integer" },
+        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": []}}"), NULL,
+          "tool_calls[0]: 'arguments' is an array" },
+        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"[]\"}}"), NULL,
+          "tool_calls[0]: 'arguments' is an array" },
+        { ONE_CALL("{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"{\"}}"), NULL,
+          "tool_calls[0]: arguments: line 1" },
+        { ASKED_ONLY, "{", "tools: line 1" },
+        { ASKED_ONLY, "{}", "tools: an object" },
+        { ASKED_ONLY, "[5]", "tools[0]: an integer" },
+        { ASKED_ONLY, "[{}]", "tools[0]: 'name' is missing" },
+        { ASKED_ONLY, "[{\"type\": \"function\"}]", "tools[0]: 'function' is missing" },
+        { ASKED_ONLY, "[{\"type\": \"web\"}]", "tools[0]: type 'web'" },
+        { ASKED_ONLY, "[{\"function\": 5}]", "tools[0]: 'function' is an integer" },
+        { "[{\"role\": \"system\", \"tools\": 5}]", NULL, "messages[0]: tools: an integer" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         mote_chat_params p = { .tools_json = bad[i].tools };
         char *text;
+        size_t n;
         mote_err err = { 0 };
-        int rc = mote__chat_format(&text, bad[i].messages, &p, &err);
+        int rc = mote__chat_format(&text, &n, NULL, bad[i].messages, &p, &err);
         if (rc != MOTE_EFORMAT && rc != MOTE_EUNSUPPORTED)
             fail_msg("%s gives %d", bad[i].messages, rc);
         if (!strstr(err.message, bad[i].says))
@@ -292,22 +405,32 @@ static void test_refusals(void **state)
     }
     mote_chat_params p = { .thinking = 1, .reasoning_effort = 101 };
     char *text;
+    size_t n;
     mote_err err = { 0 };
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
+    assert_int_equal(
+        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err),
+        MOTE_EINVAL);
     p.reasoning_effort = -1;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
+    assert_int_equal(
+        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err),
+        MOTE_EINVAL);
 }
 
 static void test_no_memory(void **state)
 {
     mote__tokenizer *tok = open_nano();
-    mote_chat_params p = { .tools_json = "[{\"name\": \"f\"}]" };
+    mote_chat_params p = { .thinking = 1,
+                           .tools_json = "[{\"name\": \"f\", \"n\": 1e999}]",
+                           .response_format_json = "12345678901234567890" };
     int32_t *ids = NULL;
     size_t n;
     long at;
     for (at = 1; !ids; at++) {
         mote__alloc_fail_at = at;
-        int rc = mote__chat_encode(tok, "[" ASKED ", {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c1\"}]", &p, 0, SIZE_MAX, &ids, &n, NULL);
+        int rc = mote__chat_encode(
+            tok, NULL,
+            "[" ASKED ", {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": \"c1\"}]", &p,
+            0, SIZE_MAX, &ids, &n, NULL);
         mote__alloc_fail_at = 0;
         assert_int_equal(rc, ids ? MOTE_OK : MOTE_ENOMEM);
     }

@@ -28,14 +28,57 @@ static void test_parse(void **state)
     PARSE("{\"a\": \"\xC3(\"}", MOTE_EFORMAT, "x.json: line 1");
     PARSE("{\"a\": \"\xED\xA0\x80\"}", MOTE_EFORMAT, "unable to decode byte 0xed");
     PARSE("{\"a\": 1} x", MOTE_EFORMAT, "x.json: line 1");
-    PARSE("{\"a\": 9223372036854775808}", MOTE_EFORMAT, "x.json: line 1");
-    PARSE("{\"a\": 1e999}", MOTE_EFORMAT, "x.json: line 1");
+    PARSE("{\"a\": 9223372036854775808, \"b\": [-9223372036854775809, 1e999, -1E+400]}", MOTE_OK,
+          NULL);
+    PARSE("[123456789012345678901234567890, 1e999,\n 1e999, 01]", MOTE_EFORMAT,
+          "x.json: line 2 column 9:");
+    PARSE("[-]", MOTE_EFORMAT, "column 2: invalid token near '-'");
+    PARSE("[12345678901234567890.]", MOTE_EFORMAT, "column 22:");
+    PARSE("[12345678901234567890", MOTE_EFORMAT, "column 21:");
+    PARSE("[\"9223372036854775808\", \"\\\"1e999\"", MOTE_EFORMAT, "x.json: line 1");
+    PARSE("{\"\\u0000\": 1}", MOTE_EFORMAT, "x.json: line 1");
     PARSE("[1, 2", MOTE_EFORMAT, "x.json: line 1");
     PARSE("7", MOTE_EFORMAT, "x.json: line 1");
     PARSE("[\"\\u0000\"]", MOTE_EFORMAT, "x.json: line 1");
     char deep[100000];
     memset(deep, '[', sizeof deep);
     check_parse(deep, sizeof deep, MOTE_EFORMAT, "x.json: line 1");
+}
+
+/* Numbers that jansson cannot hold are numbers all the same, and no integers: a reader finds them
+ * outside its range. */
+static void test_long_numbers(void **state)
+{
+    static const struct { const char *text; double want;
+    } rows[] = { { "[9223372036854775808]", 0x1p63 },     { "[-9223372036854775809]", -0x1p63 },
+                 { "[18446744073709551616]", 0x1p64 },    { "[1e400]", 0x1.fffffffffffffp1023 },
+                 { "[-1e400]", -0x1.fffffffffffffp1023 }, { "[1e-400]", 0 } };
+    json_t *j;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(mote__json_parse(&j, rows[i].text, strlen(rows[i].text), "x", NULL),
+                         MOTE_OK);
+        assert_true(json_is_real(json_array_get(j, 0)));
+        assert_true(json_real_value(json_array_get(j, 0)) == rows[i].want);
+        json_decref(j);
+    }
+    char digits[1002] = "[";
+    memset(digits + 1, '7', 999);
+    digits[1000] = ']';
+    assert_int_equal(mote__json_parse(&j, digits, 1001, "x", NULL), MOTE_OK);
+    assert_true(json_real_value(json_array_get(j, 0)) == 0x1.fffffffffffffp1023);
+    json_decref(j);
+    assert_int_equal(
+        mote__json_parse(&j, "[9223372036854775807, -9223372036854775808]", 43, "x", NULL),
+        MOTE_OK);
+    assert_int_equal(json_integer_value(json_array_get(j, 0)), INT64_MAX);
+    assert_true(json_integer_value(json_array_get(j, 1)) == INT64_MIN);
+    json_decref(j);
+    mote_err err = { 0 };
+    json_t *v;
+    assert_int_equal(mote__json_parse(&j, "{\"n\": 18446744073709551616}", 27, "x", NULL), MOTE_OK);
+    assert_int_equal(mote__json_get(&v, j, "n", JSON_INTEGER, "x", &err), MOTE_EFORMAT);
+    assert_string_equal(err.message, "x: 'n' is a number, expected an integer");
+    json_decref(j);
 }
 
 static void test_load(void **state)
@@ -89,6 +132,9 @@ static void test_members(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_parse), cmocka_unit_test(test_load), cmocka_unit_test(test_members) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_parse),
+                                        cmocka_unit_test(test_long_numbers),
+                                        cmocka_unit_test(test_load),
+                                        cmocka_unit_test(test_members) };
     return cmocka_run_group_tests_name("file/json", tests, NULL, NULL);
 }
