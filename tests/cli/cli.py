@@ -928,8 +928,9 @@ def store_snapshot_of_a_run():
     warm = run_ids(longer, "--store", store, "--prefill", "full", "--replay", "exact")
     # windows of a bounded prefill serve no full one; its blocks do
     expect(reuse(warm)[:3:2] == (256, False) and warm["tokens"] == plain["tokens"], str(reuse(warm)))
+    # the last sampled token was not fed; and a cold run of this prompt has its windows elsewhere: so it is used, and named
     warm = run_ids(longer, "--store", store)
-    expect(reuse(warm) == (len(longer) - 3, 0, True, True), str(reuse(warm)))      # the last sampled token was not fed
+    expect(reuse(warm) == (len(longer) - 3, 0, True, False), str(reuse(warm)))
 
 
 @check
