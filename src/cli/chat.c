@@ -46,7 +46,8 @@ static const cli_usage usage = {
              "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
              "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
              "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
-             "server, replayed_tokens = those that ran again, from_snapshot.\n"
+             "server, replayed_tokens = those that ran again, from_snapshot, exact = the bits of the same conversation in one\n"
+             "process without a store.\n"
              "\n"
              "examples:\n"
              "  mote chat models/nano --system 'You are a novelist.'\n"
@@ -200,6 +201,8 @@ static int terminal_loop(chat *c)
             history(past, &event, H_ENTER, line);
         status = take_line(c, line);
         free(line);
+        if (!status && cli_ended())
+            status = CLI_INTERRUPTED;
         if (status)
             break;
     }
@@ -272,6 +275,7 @@ int cli_chat(int argc, char **argv)
         case O_CTX:    c.max_context = cli_size(&a); break;
         }
     }
+    cli_signals_end_cleanly();
     const char *path = cli_operand(&a, 0, "MODEL");
     cli_no_more_operands(&a, 1);
     if (has_effort && !c.format.thinking)
