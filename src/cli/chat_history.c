@@ -45,8 +45,10 @@ static void take_origins(chat *c, const json_t *root)
     const char *mode = json_string_value(json_object_get(root, "prefill"));
     json_int_t at[2] = { (json_int_t)c->n_saved, (json_int_t)c->n_saved };
     for (size_t i = 0; i < 2 && mode && !strcmp(mode, cli_prefill_names[c->a->prefill]); i++)
-        if (json_integer_value(json_array_get(origins, i)) >= 0 && json_is_integer(json_array_get(origins, i)))
+        if (json_integer_value(json_array_get(origins, i)) > 0)
             at[i] = json_integer_value(json_array_get(origins, i));
+        else if (json_is_integer(json_array_get(origins, i)))
+            at[i] = 0;
     c->saved_mark_origin = (size_t)at[0];
     c->saved_origin = (size_t)at[1];
     c->saved_approximate = json_is_false(json_object_get(root, "exact"));
@@ -124,10 +126,12 @@ static json_t *history_json(const chat *c)
     json_t *ids = json_array();
     for (size_t i = 0; i < c->n_saved; i++)
         json_array_append_new(ids, json_integer(c->saved_ids[i]));
-    json_t *origins = json_pack("[I, I]", (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin);
-    json_t *o = json_pack("{s:i, s:o, s:O, s:o, s:I, s:s, s:o, s:b}", "version", HISTORY_VERSION, "system", c->system ? json_string(c->system) : json_null(),
-                          "messages", c->messages, "ids", ids, "mark", (json_int_t)c->saved_mark, "prefill", cli_prefill_names[c->a->prefill],
-                          "origins", origins, "exact", !c->saved_approximate);
+    json_t *o = json_pack("{s:i, s:o, s:O, s:o, s:I, s:s, s:[I, I], s:b}", "version", HISTORY_VERSION,
+                          "system", c->system ? json_string(c->system) : json_null(),
+                          "messages", c->messages, "ids", ids, "mark", (json_int_t)c->saved_mark,
+                          "prefill", cli_prefill_names[c->a->prefill], "origins",
+                          (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin,
+                          "exact", !c->saved_approximate);
     return o && json_array_size(ids) == c->n_saved ? o : (json_decref(o), NULL);
 }
 

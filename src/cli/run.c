@@ -227,8 +227,9 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
 }
 
 /* The session holds the prompt: from the store as far as that goes, the rest computed. */
-static int read_prompt(request *q, mote_model *model, const mote_model_info *info, mote_session *session, mote_restored *from,
-                       double *seconds, size_t *scratch_peak, mote_err *err)
+static int read_prompt(request *q, mote_model *model, const mote_model_info *info,
+                       mote_session *session, mote_restored *from, double *seconds,
+                       size_t *scratch_peak, mote_err *err)
 {
     static const char what[] = "reading the prompt";
     size_t n = q->n_ids, limit = q->max_context ? q->max_context : info->max_context, done;
@@ -236,19 +237,24 @@ static int read_prompt(request *q, mote_model *model, const mote_model_info *inf
     cli_store_attach(&q->store, session);
     int split = q->snapshot && q->store.store && n > 1 && n <= limit;
     double t0 = cli_seconds();
-    int rc = split ? mote_session_follow(session, n > info->window ? n - info->window : 0, n, err) : MOTE_OK;
+    int rc = MOTE_OK;
+    if (split)
+        rc = mote_session_follow(session, n > info->window ? n - info->window : 0, n, err);
     if (!rc)
         rc = cli_store_restore(&q->store, session, q->ids, n, from, err);
     *seconds = cli_seconds() - t0;
     done = from->reused_tokens;
-    if (!rc && split && done < n - 1) {          /* a state for the same prompt again: its last token is left to give the logits */
-        rc = cli_feed(model, session, q->ids + done, n - 1 - done, MOTE_LOGITS_NONE, what, seconds, scratch_peak, err);
+    /* a state for the same prompt again: its last token is left to give the logits */
+    if (!rc && split && done < n - 1) {
+        rc = cli_feed(model, session, q->ids + done, n - 1 - done, MOTE_LOGITS_NONE, what, seconds,
+                      scratch_peak, err);
         done = n - 1;
         if (!rc)
             cli_store_snapshot(&q->store, session);
     }
     if (!rc)         /* a prompt that is stored whole feeds nothing, and the replay gives the logits */
-        rc = cli_feed(model, session, q->ids + done, n - done, MOTE_LOGITS_LAST, what, seconds, scratch_peak, err);
+        rc = cli_feed(model, session, q->ids + done, n - done, MOTE_LOGITS_LAST, what, seconds,
+                      scratch_peak, err);
     return rc;
 }
 

@@ -108,7 +108,8 @@ static void empty(mote_session *s)
     s->chain = (mote__chain){ 0 };
 }
 
-/* Whether the session would be in this very state, or begins its decoder's windows anew behind it. */
+/* Whether the session would be in this very state, or begins its decoder's windows anew behind it.
+ */
 static int same_path(const mote_session *s, const mote__snapshot *snap)
 {
     return snap->origin == s->follow_origin || snap->n_tokens <= s->follow_origin;
@@ -117,23 +118,31 @@ static int same_path(const mote_session *s, const mote__snapshot *snap)
 /* The blob says what the file around it says. */
 static int usable(const mote__snapshot *snap, mote__snapshot_head *head)
 {
-    return mote__snapshot_peek(head, snap->blob, snap->blob_bytes, NULL) == 0 && head->n_tokens == snap->n_tokens &&
-           head->origin == snap->origin && (head->approximate_from == UINT64_MAX) == snap->exact;
+    return mote__snapshot_peek(head, snap->blob, snap->blob_bytes, NULL) == 0 &&
+           head->n_tokens == snap->n_tokens && head->origin == snap->origin &&
+           (head->approximate_from == UINT64_MAX) == snap->exact;
 }
 
-/* The longest snapshot of the session's own path; but with bounded prefill and replay the longest of all where that saves more
- * than a window's worth of tokens: its windows are not those of a cold run, and better than a replay's. */
-static int seek_snapshot(const mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay, mote__snapshot *snap)
+/* The longest snapshot of the session's own path; but with bounded prefill and replay the longest
+ * of all where that saves more than a window's worth of tokens: its windows are not those of a cold
+ * run, and better than a replay's. */
+static int seek_snapshot(const mote_session *s, const int32_t *ids, size_t n_ids,
+                         mote_replay replay, mote__snapshot *snap)
 {
     int loose = s->prefill == MOTE_PREFILL_BOUNDED && replay == MOTE_REPLAY_BOUNDED;
-    mote__snapshot_want want = { .exact_only = replay == MOTE_REPLAY_EXACT, .any_origin = loose, .origin = (size_t)s->follow_origin };
+    mote__snapshot_want want = { .exact_only = replay == MOTE_REPLAY_EXACT,
+                                 .any_origin = loose,
+                                 .origin = (size_t)s->follow_origin };
     if (!mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, snap))
         return 0;
     mote__snapshot own;
     want.any_origin = 0;
-    if (same_path(s, snap) || !mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, &own))
+    if (same_path(s, snap) ||
+        !mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, &own))
         return 1;
-    mote__snapshot *less = own.n_tokens + s->model->net.config.window >= snap->n_tokens ? snap : &own, keep = less == snap ? own : *snap;
+    mote__snapshot *less =
+                       own.n_tokens + s->model->net.config.window >= snap->n_tokens ? snap : &own,
+                   keep = less == snap ? own : *snap;
     mote__snapshot_free(less);
     *snap = keep;
     return 1;
@@ -153,8 +162,10 @@ static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapsh
     }
     s->live = 1;
     s->origin = head->origin;
-    s->approximate_from = head->approximate_from < s->approximate_from ? head->approximate_from : s->approximate_from;
-    *r = (mote_restored){ .reused_tokens = snap->n_tokens, .from_snapshot = 1,
+    s->approximate_from =
+        head->approximate_from < s->approximate_from ? head->approximate_from : s->approximate_from;
+    *r = (mote_restored){ .reused_tokens = snap->n_tokens,
+                          .from_snapshot = 1,
                           .exact = s->approximate_from == UINT64_MAX && same_path(s, snap) };
     return 0;
 }
@@ -219,9 +230,12 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     s->replay = replay;
     size_t end = s->follow_until > n && s->follow_until < n_ids ? (size_t)s->follow_until : n_ids;
     mote__schedule k = mote__schedule_make(s, end - n);
-    *r = (mote_restored){ .reused_tokens = n, .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,
+    *r = (mote_restored){ .reused_tokens = n,
+                          .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,
                           .replay_tokens = (size_t)(k.publish_from - k.begin),
-                          .exact = mote__chain_exact(&chain) && (replay == MOTE_REPLAY_EXACT || k.begin == k.publish_from || k.begin == 0) };
+                          .exact = mote__chain_exact(&chain) &&
+                                   (replay == MOTE_REPLAY_EXACT || k.begin == k.publish_from ||
+                                    k.begin == 0) };
     return 0;
 }
 
@@ -259,14 +273,20 @@ int mote_session_snapshot(mote_session *s, mote_err *err)
         return mote__fail(err, MOTE_EINVAL, "the session has no store: call mote_session_use_store first");
     if (!s->live || s->n_ids == 0)
         return mote__fail(err, MOTE_EINVAL, "there is no state to save before the next step");
-    mote__snapshot_head head = { .n_tokens = s->n_ids, .approximate_from = s->approximate_from, .origin = s->origin };
+    mote__snapshot_head head = { .n_tokens = s->n_ids,
+                                 .approximate_from = s->approximate_from,
+                                 .origin = s->origin };
     size_t n = mote__snapshot_bytes(&s->seq.state, &s->seq.kv.pool->layout, s->n_ids);
     uint8_t *blob = malloc(n);
     if (!blob)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a snapshot of %zu bytes", n);
     mote__snapshot_write(blob, &head, &s->seq.state, &s->seq.kv);
-    mote__snapshot snap = { .chain = s->chain, .n_tokens = s->n_ids, .exact = s->approximate_from == UINT64_MAX,
-                            .origin = (size_t)s->origin, .blob = blob, .blob_bytes = n };
+    mote__snapshot snap = { .chain = s->chain,
+                            .n_tokens = s->n_ids,
+                            .exact = s->approximate_from == UINT64_MAX,
+                            .origin = (size_t)s->origin,
+                            .blob = blob,
+                            .blob_bytes = n };
     mote__store_keep_snapshot(s->store, &s->context, &snap, s->ids.data);
     free(blob);
     return 0;

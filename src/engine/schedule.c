@@ -9,7 +9,8 @@ static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The windows begin where somebody else's did (mote_session_follow), not where this step would have them. */
+/* The windows begin where somebody else's did (mote_session_follow), not where this step would have
+ * them. */
 static int follows(const mote_session *s, uint64_t end)
 {
     return s->prefill == MOTE_PREFILL_BOUNDED && end <= s->follow_until && end > s->follow_origin;

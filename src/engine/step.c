@@ -81,12 +81,14 @@ static void start(struct job *j)
     j->was_live = s->live;
     j->at = j->k.begin;
     s->live = 0;
-    if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 && j->k.publish_from < s->approximate_from)
-        s->approximate_from = j->k.publish_from;         /* a replay from position 0 is no approximation */
+    if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 &&
+        j->k.publish_from < s->approximate_from)
+        s->approximate_from = j->k.publish_from; /* a replay from position 0 is no approximation */
 }
 
-/* The session keeps its old tokens; what was computed of the new ones is dropped and the windows await a replay, an exact one
- * where they were there: the next step gives what it would have given. Blocks that were stored stay so. */
+/* The session keeps its old tokens; what was computed of the new ones is dropped and the windows
+ * await a replay, an exact one where they were there: the next step gives what it would have given.
+ * Blocks that were stored stay so. */
 static void roll_back(struct job *j)
 {
     mote_session *s = j->s;
@@ -98,7 +100,8 @@ static void roll_back(struct job *j)
     s->approximate_from = s->n_kv <= j->old_approximate ? UINT64_MAX : j->old_approximate;
     if (j->was_live) {
         s->replay = MOTE_REPLAY_EXACT;
-        if (s->follow_until <= s->n_ids && c->window) {  /* fewer tokens than a window would have gone on from the old windows */
+        if (s->follow_until <= s->n_ids &&
+            c->window) { /* fewer tokens than a window would have gone on from the old windows */
             s->follow_origin = s->origin;
             s->follow_until = s->n_ids + c->window - 1;
         }
@@ -155,9 +158,11 @@ static int take_logits(mote_model *m, const struct job *jobs, const mote__segmen
     return 0;
 }
 
-/* Blocks go to the store as soon as the pass that ends them is done, so that a step which is cancelled or killed keeps them. What
- * damaged weights make would be found at the logits only: so nothing leaves before the encoder's output was looked at. */
-static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job_of, size_t n, mote_err *err)
+/* Blocks go to the store as soon as the pass that ends them is done, so that a step which is
+ * cancelled or killed keeps them. What damaged weights make would be found at the logits only: so
+ * nothing leaves before the encoder's output was looked at. */
+static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job_of, size_t n,
+                        mote_err *err)
 {
     const mote__pass *p = &m->pass;
     const mote__config *c = &m->net.config;
@@ -172,7 +177,9 @@ static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job
         largest = bits > largest ? bits : largest;
     }
     if (largest >= 0x7f800000)
-        return mote__fail(err, MOTE_EFORMAT, "%s: the encoder's output is not finite: the weights are damaged", m->path);
+        return mote__fail(err, MOTE_EFORMAT,
+                          "%s: the encoder's output is not finite: the weights are damaged",
+                          m->path);
     for (size_t i = 0; i < n; i++)
         mote__persist_blocks(jobs[job_of[i]].s, jobs[job_of[i]].at);
     return 0;

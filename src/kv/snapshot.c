@@ -5,8 +5,19 @@
 #include "base/map.h"
 
 /* Offsets of the fixed head; see docs/format-snapshot.md. */
-enum { MAGIC = 0, VERSION = 8, FLAGS = 12, TOKENS = 16, APPROXIMATE = 24, LAYERS = 32, WINDOW = 36, ROW_BYTES = 40, SOURCES = 44,
-       ORIGIN = 48, HEAD = 56 };
+enum {
+    MAGIC = 0,
+    VERSION = 8,
+    FLAGS = 12,
+    TOKENS = 16,
+    APPROXIMATE = 24,
+    LAYERS = 32,
+    WINDOW = 36,
+    ROW_BYTES = 40,
+    SOURCES = 44,
+    ORIGIN = 48,
+    HEAD = 56
+};
 static const char magic[8] = "MOTESNAP";
 
 static void put32(uint8_t *p, uint32_t v)
@@ -101,13 +112,15 @@ int mote__snapshot_peek(mote__snapshot_head *h, const uint8_t *b, size_t n, mote
 {
     if (n < HEAD || memcmp(b + MAGIC, magic, sizeof magic) != 0)
         return mote__fail(err, MOTE_EFORMAT, "snapshot: no snapshot (%zu bytes)", n);
-    if (mote__le32(b + VERSION) < MOTE_SNAPSHOT_VERSION)      /* 1 did not say where windows began */
-        return mote__fail(err, MOTE_EUNSUPPORTED, "snapshot: version %u is no longer read", mote__le32(b + VERSION));
+    if (mote__le32(b + VERSION) < MOTE_SNAPSHOT_VERSION) /* 1 did not say where windows began */
+        return mote__fail(err, MOTE_EUNSUPPORTED, "snapshot: version %u is no longer read",
+                          mote__le32(b + VERSION));
     if (mote__le32(b + VERSION) != MOTE_SNAPSHOT_VERSION)
         return mote__fail(err, MOTE_EVERSION, "snapshot: version %u, known is %d", mote__le32(b + VERSION), MOTE_SNAPSHOT_VERSION);
     if (mote__le32(b + FLAGS) != 0)
         return mote__fail(err, MOTE_EFORMAT, "snapshot: flags %#x", mote__le32(b + FLAGS));
-    *h = (mote__snapshot_head){ .n_tokens = mote__le64(b + TOKENS), .approximate_from = mote__le64(b + APPROXIMATE),
+    *h = (mote__snapshot_head){ .n_tokens = mote__le64(b + TOKENS),
+                                .approximate_from = mote__le64(b + APPROXIMATE),
                                 .origin = mote__le64(b + ORIGIN) };
     return 0;
 }

@@ -312,7 +312,7 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
     mote__chain began = *chain;
     size_t n = 0, waiting;
     uint64_t batches, then;
-    do {                                    /* what the directory does not have yet may wait to be written */
+    do { /* what the directory does not have yet may wait to be written */
         then = mote__queue_batches(s);
         n += match_directory(s, c, want, ids, max, pool, blocks, chain);
         waiting = mote__queue_match(s, c, want, ids, max, pool, blocks, chain);

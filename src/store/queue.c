@@ -63,7 +63,8 @@ void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key)
 static const mote__item *find(const mote__store *s, const uint8_t *id)
 {
     for (size_t i = 0; i < s->n_under_way; i++)
-        if (s->under_way[i]->kind == MOTE_ITEM_BLOCK && !memcmp(s->under_way[i]->slot.id, id, MOTE_STORE_ID))
+        if (s->under_way[i]->kind == MOTE_ITEM_BLOCK &&
+            !memcmp(s->under_way[i]->slot.id, id, MOTE_STORE_ID))
             return s->under_way[i];
     for (const mote__item *it = s->first; it; it = it->next)
         if (it->kind == MOTE_ITEM_BLOCK && !memcmp(it->slot.id, id, MOTE_STORE_ID))
@@ -87,7 +88,8 @@ uint64_t mote__queue_batches(mote__store *s)
     return n;
 }
 
-/* A reference for the caller, or NULL. Blocks of another pool (another model that is the same) are copied. */
+/* A reference for the caller, or NULL. Blocks of another pool (another model that is the same) are
+ * copied. */
 static mote__kv_block *share(mote__store *s, const uint8_t *id, mote__kv_pool *pool)
 {
     mote__kv_block *block = NULL, *copy;
@@ -108,13 +110,15 @@ static mote__kv_block *share(mote__store *s, const uint8_t *id, mote__kv_pool *p
     return copy;
 }
 
-size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max,
-                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
+                         const int32_t *ids, size_t max, mote__kv_pool *pool,
+                         mote__kv_block **blocks, mote__chain *chain)
 {
     size_t first = chain->n_blocks;
     while (chain->n_blocks < max) {
         const int32_t *block_ids = ids + chain->n_blocks * MOTE_BLOCK_TOKENS;
-        int exact = want->follow ? chain->n_blocks < want->follow->n_exact : mote__chain_exact(chain);
+        int exact =
+            want->follow ? chain->n_blocks < want->follow->n_exact : mote__chain_exact(chain);
         mote__chain next = mote__chain_next(c, chain, block_ids, exact);
         mote__kv_block *block = share(s, next.id, pool);
         if (!block && exact && !want->exact_only && !want->follow) {
@@ -178,18 +182,25 @@ mote__store_put_result mote__store_put(mote__store *s, const mote__store_context
     return mote__queue_block(s, &slot, head, pool, block);
 }
 
-mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__store_context *c, const mote__snapshot *snap,
-                                                 const int32_t *ids)
+mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__store_context *c,
+                                                 const mote__snapshot *snap, const int32_t *ids)
 {
-    size_t n_blocks = snap->n_tokens / MOTE_BLOCK_TOKENS, n_tail = snap->n_tokens % MOTE_BLOCK_TOKENS;
-    mote__item *it = s->running && n_blocks == snap->chain.n_blocks && snap->blob_bytes <= MOTE_STORE_MAX_SNAPSHOT &&
-                     snap->origin <= UINT32_MAX ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    size_t n_blocks = snap->n_tokens / MOTE_BLOCK_TOKENS,
+           n_tail = snap->n_tokens % MOTE_BLOCK_TOKENS;
+    mote__item *it = s->running && n_blocks == snap->chain.n_blocks &&
+                             snap->blob_bytes <= MOTE_STORE_MAX_SNAPSHOT &&
+                             snap->origin <= UINT32_MAX
+                         ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it)
+                         : NULL;
     if (!it)
         return dropped(s, 1);
     it->kind = MOTE_ITEM_SNAPSHOT;
-    it->snap = (mote__snapfile){ .chain = snap->chain, .approximate = !snap->exact || !mote__chain_exact(&snap->chain),
-                                 .n_tail = (uint32_t)n_tail, .origin = (uint32_t)snap->origin,
-                                 .blob_bytes = snap->blob_bytes, .created = (uint64_t)mote__store_now(s) };
+    it->snap = (mote__snapfile){ .chain = snap->chain,
+                                 .approximate = !snap->exact || !mote__chain_exact(&snap->chain),
+                                 .n_tail = (uint32_t)n_tail,
+                                 .origin = (uint32_t)snap->origin,
+                                 .blob_bytes = snap->blob_bytes,
+                                 .created = (uint64_t)mote__store_now(s) };
     memcpy(it->snap.context, c->hash, MOTE_STORE_DIGEST);
     memcpy(it->snap.label, c->label, MOTE_STORE_LABEL);
     mote__chain tokens = { 0 };

@@ -61,7 +61,7 @@ typedef struct mote__snapfile {
     uint8_t key[MOTE_STORE_ID], tokens[MOTE_STORE_ID], context[MOTE_STORE_DIGEST];   /* tokens: the all-exact chain over the same ids */
     mote__chain chain;
     int approximate;
-    uint32_t n_tail, origin;               /* origin: where the decoder's windows began */
+    uint32_t n_tail, origin; /* origin: where the decoder's windows began */
     uint64_t blob_bytes, created;
     char label[MOTE_STORE_LABEL];
 } mote__snapfile;

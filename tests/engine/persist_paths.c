@@ -1,6 +1,8 @@
-/* What a stored state says must be what the same work says without a store, whatever else lies in the store: modes x ways in which the
- * tokens came x ways of restoring. Whenever mote_session_restore says "exact", logits and decoding are compared bit for bit. And:
- * blocks are there while a prompt is still being read, in the queue, after a cancelled step, and never of a step with damaged weights. */
+/* What a stored state says must be what the same work says without a store, whatever else lies in
+ * the store: modes x ways in which the tokens came x ways of restoring. Whenever
+ * mote_session_restore says "exact", logits and decoding are compared bit for bit. And: blocks are
+ * there while a prompt is still being read, in the queue, after a cancelled step, and never of a
+ * step with damaged weights. */
 #include "golden.h"
 
 #include <pthread.h>
@@ -17,7 +19,7 @@ static mote_model *open_model(void)
     static const size_t parts_at[SEQUENCES] = { 0, 256, 300 };
     rnd r = { 77 };
     vocab = m->net.config.vocab_size;
-    m->chunk_rows = ROWS;                                      /* many passes a prompt */
+    m->chunk_rows = ROWS; /* many passes a prompt */
     for (size_t k = 0; k < SEQUENCES; k++)
         for (size_t i = 0; i < N + STEPS; i++)
             ids[k][i] = k && i < parts_at[k] ? ids[0][i] : (int32_t)rnd_below(&r, vocab);
@@ -71,7 +73,8 @@ static float *answer(mote_session *s, const int32_t *of, size_t n)
     assert_int_equal(first + n_rows, n);
     memcpy(rows, x + (n_rows - 1) * vocab, vocab * sizeof *rows);
     for (size_t i = 0; i < STEPS; i++)
-        memcpy(rows + (i + 1) * vocab, feed(s, of + n + i, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab * sizeof *rows);
+        memcpy(rows + (i + 1) * vocab, feed(s, of + n + i, 1, MOTE_LOGITS_LAST, NULL, NULL),
+               vocab * sizeof *rows);
     return rows;
 }
 
@@ -86,7 +89,8 @@ static void feed_to(mote_session *s, const int32_t *from, size_t n, rnd *r, int 
 {
     size_t at = mote_session_length(s);
     do {
-        size_t piece = pieces && n - at > 1 ? 1 + rnd_below(r, n - at) : n - at, stop = 1 + rnd_below(r, piece + 1);
+        size_t piece = pieces && n - at > 1 ? 1 + rnd_below(r, n - at) : n - at,
+               stop = 1 + rnd_below(r, piece + 1);
         mote_feed f = { s, from + at, piece, MOTE_LOGITS_LAST };
         if (rnd_below(r, 4) == 0) {
             int rc = mote_step(s->model, &f, 1, stop_at, &stop, NULL);
@@ -100,28 +104,37 @@ static void feed_to(mote_session *s, const int32_t *from, size_t n, rnd *r, int 
     } while (at < n);
 }
 
-/* A session that owes nothing to the store but writes into it: its way is random pieces, and what it says is the truth. */
-typedef struct truth { size_t k, n, n_pieces, origin; mote_prefill prefill; float *rows; } truth;
+/* A session that owes nothing to the store but writes into it: its way is random pieces, and what
+ * it says is the truth. */
+typedef struct truth {
+    size_t k, n, n_pieces, origin;
+    mote_prefill prefill;
+    float *rows;
+} truth;
 static truth tell(mote_model *m, mote_store *store, rnd *r)
 {
-    truth t = { .k = rnd_below(r, SEQUENCES), .n = 1 + rnd_below(r, N), .n_pieces = 1 + rnd_below(r, 3),
+    truth t = { .k = rnd_below(r, SEQUENCES),
+                .n = 1 + rnd_below(r, N),
+                .n_pieces = 1 + rnd_below(r, 3),
                 .prefill = (mote_prefill)rnd_below(r, 3) };
     mote_session *s = over(m, store, t.prefill);
     for (size_t i = 0, at = 0; at < t.n; i++) {
-        size_t left = t.n - at, piece = i + 1 < t.n_pieces && left > 1 ? 1 + rnd_below(r, rnd_below(r, 2) ? left - 1 : 12) : left;
+        size_t left = t.n - at, piece = i + 1 < t.n_pieces && left > 1
+                                            ? 1 + rnd_below(r, rnd_below(r, 2) ? left - 1 : 12)
+                                            : left;
         piece = piece < left ? piece : left;
         t.n_pieces = at + piece == t.n ? i + 1 : t.n_pieces;
         feed(s, ids[t.k] + at, piece, MOTE_LOGITS_LAST, NULL, NULL);
         at += piece;
         if (rnd_below(r, 2))
             snapshot(s);
-        if (rnd_below(r, 6) == 0) {                            /* a mark is the state it was */
+        if (rnd_below(r, 6) == 0) { /* a mark is the state it was */
             mote_truncated cut;
             assert_int_equal(mote_session_mark(s, NULL), 0);
             feed(s, ids[(t.k + 1) % SEQUENCES], 1 + rnd_below(r, 40), MOTE_LOGITS_NONE, NULL, NULL);
             assert_int_equal(mote_session_truncate(s, at, MOTE_REPLAY_EXACT, &cut, NULL), 0);
             assert_int_equal(cut.length, at);
-            if (at == t.n) {                                   /* without logits now: the last token once more */
+            if (at == t.n) { /* without logits now: the last token once more */
                 mote_session_destroy(s);
                 return (truth){ 0 };
             }
@@ -150,7 +163,7 @@ static void paths(void **state)
         for (int w = 0; t.rows && w < WARM; w++) {
             mote_replay replay = (mote_replay)rnd_below(&r, 2);
             mote_session *s = over(m, store, t.prefill);
-            if (t.n_pieces > 1)                                /* else: one step is what restoring takes for granted */
+            if (t.n_pieces > 1) /* else: one step is what restoring takes for granted */
                 assert_int_equal(mote_session_follow(s, t.origin, t.n, NULL), 0);
             mote_restored got = restore(s, ids[t.k], t.n, replay);
             assert_true(got.exact || replay == MOTE_REPLAY_BOUNDED);
@@ -160,17 +173,19 @@ static void paths(void **state)
             n_blocks += got.reused_tokens && !got.from_snapshot;
             float *rows = answer(s, ids[t.k], t.n);
             if (got.exact && memcmp(rows, t.rows, (STEPS + 1) * vocab * sizeof *rows))
-                fail_msg("seed %llu: prefill %d, %zu tokens in %zu pieces, origin %zu: %zu reused%s, and other bits",
-                         (unsigned long long)(seed0 + e), (int)t.prefill, t.n, t.n_pieces, t.origin, got.reused_tokens,
-                         got.from_snapshot ? " from a snapshot" : "");
+                fail_msg("seed %llu: prefill %d, %zu tokens in %zu pieces, origin %zu: %zu "
+                         "reused%s, and other bits",
+                         (unsigned long long)(seed0 + e), (int)t.prefill, t.n, t.n_pieces, t.origin,
+                         got.reused_tokens, got.from_snapshot ? " from a snapshot" : "");
             if (got.exact)
-                assert_int_equal(mote_session_origin(s) == t.origin || t.n < mote_session_length(s), 1);
+                assert_int_equal(mote_session_origin(s) == t.origin || t.n < mote_session_length(s),
+                                 1);
             free(rows);
             if (rnd_below(&r, 3) == 0)
-                snapshot(s);                                   /* also where it is not exact: it must be named so */
+                snapshot(s); /* also where it is not exact: it must be named so */
             mote_session_destroy(s);
         }
-        if (t.rows) {                                          /* another command: one token more, in one step */
+        if (t.rows) { /* another command: one token more, in one step */
             mote_session *cold = session_open(m, NULL, t.prefill), *s = over(m, store, t.prefill);
             const float *want = feed(cold, ids[t.k], t.n + 1, MOTE_LOGITS_LAST, NULL, NULL);
             mote_restored got = restore(s, ids[t.k], t.n + 1, (mote_replay)(e % 3 == 0));
@@ -178,8 +193,9 @@ static void paths(void **state)
             n_exact[t.prefill] += got.exact && got.from_snapshot;
             n_other += got.from_snapshot && !got.exact;
             if (got.exact && memcmp(mote_session_logits(s, NULL, NULL), want, vocab * sizeof *want))
-                fail_msg("seed %llu: prefill %d, %zu tokens at once: %zu reused, and other bits", (unsigned long long)(seed0 + e),
-                         (int)t.prefill, t.n + 1, got.reused_tokens);
+                fail_msg("seed %llu: prefill %d, %zu tokens at once: %zu reused, and other bits",
+                         (unsigned long long)(seed0 + e), (int)t.prefill, t.n + 1,
+                         got.reused_tokens);
             mote_session_destroy(cold);
             mote_session_destroy(s);
         }
@@ -189,29 +205,37 @@ static void paths(void **state)
             store = open_store(0);
         }
     }
-    printf("  exact from snapshots: %zu bounded, %zu exact, %zu full; %zu others, %zu from blocks\n", n_exact[0], n_exact[1], n_exact[2],
-           n_other, n_blocks);
+    printf(
+        "  exact from snapshots: %zu bounded, %zu exact, %zu full; %zu others, %zu from blocks\n",
+        n_exact[0], n_exact[1], n_exact[2], n_other, n_blocks);
     assert_true(from || (n_exact[0] && n_exact[1] && n_exact[2] && n_other && n_blocks));
     mote_store_close(store);
     mote_model_close(m);
     remove_tree(dir);
 }
 
-/* One step of N tokens, snapshots of all modes and origins in its way: each row says whether a session of `prefill` may take a snapshot
- * that `by` made after `at` tokens, in one step, and be exact. Window 8. */
+/* One step of N tokens, snapshots of all modes and origins in its way: each row says whether a
+ * session of `prefill` may take a snapshot that `by` made after `at` tokens, in one step, and be
+ * exact. Window 8. */
 static void which_snapshots(void **state)
 {
     (void)state;
-    static const mote_prefill B = MOTE_PREFILL_BOUNDED, E = MOTE_PREFILL_EXACT, F = MOTE_PREFILL_FULL;
-    const struct { mote_prefill by, prefill; size_t at, n; int taken; } rows[] = {
-        { B, B, 100, 108, 1 }, { B, B, 100, 107, 0 }, { E, B, 100, 108, 1 }, { F, B, 100, 107, 0 }, { B, E, 100, 200, 0 },
-        { B, F, 100, 200, 0 }, { E, F, 100, 101, 1 }, { F, E, 100, 101, 1 }, { B, F, 8, 20, 1 },   { B, E, 5, 6, 1 },
-        { F, B, 5, 7, 1 },     { B, B, 5, 100, 1 },
+    static const mote_prefill B = MOTE_PREFILL_BOUNDED, E = MOTE_PREFILL_EXACT,
+                              F = MOTE_PREFILL_FULL;
+    const struct {
+        mote_prefill by, prefill;
+        size_t at, n;
+        int taken;
+    } rows[] = {
+        { B, B, 100, 108, 1 }, { B, B, 100, 107, 0 }, { E, B, 100, 108, 1 }, { F, B, 100, 107, 0 },
+        { B, E, 100, 200, 0 }, { B, F, 100, 200, 0 }, { E, F, 100, 101, 1 }, { F, E, 100, 101, 1 },
+        { B, F, 8, 20, 1 },    { B, E, 5, 6, 1 },     { F, B, 5, 7, 1 },     { B, B, 5, 100, 1 },
     };
     mote_model *m = open_model();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mote_store *store = open_store(1);
-        mote_session *s = over(m, store, rows[i].by), *cold = session_open(m, NULL, rows[i].prefill);
+        mote_session *s = over(m, store, rows[i].by),
+                     *cold = session_open(m, NULL, rows[i].prefill);
         feed(s, ids[0], rows[i].at, MOTE_LOGITS_NONE, NULL, NULL);
         snapshot(s);
         mote_session_destroy(s);
@@ -219,7 +243,8 @@ static void which_snapshots(void **state)
         mote_restored got = restore(s, ids[0], rows[i].n, MOTE_REPLAY_EXACT);
         if (got.reused_tokens != (rows[i].taken ? rows[i].at : 0) || !got.exact)
             fail_msg("row %zu: %zu reused, exact %d", i, got.reused_tokens, got.exact);
-        feed(s, ids[0] + got.reused_tokens, rows[i].n - got.reused_tokens, MOTE_LOGITS_LAST, NULL, NULL);
+        feed(s, ids[0] + got.reused_tokens, rows[i].n - got.reused_tokens, MOTE_LOGITS_LAST, NULL,
+             NULL);
         feed(cold, ids[0], rows[i].n, MOTE_LOGITS_LAST, NULL, NULL);
         float *a = answer(s, ids[0], rows[i].n), *b = answer(cold, ids[0], rows[i].n);
         assert_memory_equal(a, b, (STEPS + 1) * vocab * sizeof *a);
@@ -251,7 +276,8 @@ static void both_are_kept(void **state)
     assert_int_equal(c.written_snapshots, 2);
     for (size_t i = 0; i < 2; i++) {
         mote_session *s = over(m, store, modes[i]);
-        assert_int_equal(mote_session_follow(s, modes[i] == MOTE_PREFILL_BOUNDED ? 292 : 0, 303, NULL), 0);
+        assert_int_equal(
+            mote_session_follow(s, modes[i] == MOTE_PREFILL_BOUNDED ? 292 : 0, 303, NULL), 0);
         mote_restored got = restore(s, ids[0], 303, MOTE_REPLAY_BOUNDED);
         assert_int_equal(got.reused_tokens, 300);
         assert_int_equal(got.exact, 1);
@@ -263,7 +289,8 @@ static void both_are_kept(void **state)
     remove_tree(dir);
 }
 
-/* A snapshot one token before the end of a prompt: the same prompt computes one token, and says the same. */
+/* A snapshot one token before the end of a prompt: the same prompt computes one token, and says the
+ * same. */
 static void the_same_prompt(void **state)
 {
     (void)state;
@@ -301,7 +328,11 @@ static void the_same_prompt(void **state)
     mote_model_close(m);
 }
 
-typedef struct watch { mote_store *store; size_t stop; int late; } watch;
+typedef struct watch {
+    mote_store *store;
+    size_t stop;
+    int late;
+} watch;
 static int look(void *ctx, size_t done, size_t all)
 {
     watch *w = ctx;
@@ -312,14 +343,16 @@ static int look(void *ctx, size_t done, size_t all)
     return done >= w->stop;
 }
 
-/* Blocks are offered pass by pass; a step that is cancelled keeps them, and the next one goes on there, also in bounded prefill. */
+/* Blocks are offered pass by pass; a step that is cancelled keeps them, and the next one goes on
+ * there, also in bounded prefill. */
 static void while_reading(void **state)
 {
     (void)state;
     mote_model *m = open_model();
     for (int mode = 0; mode < 3; mode++) {
         mote_store *store = open_store(1);
-        mote_session *s = over(m, store, (mote_prefill)mode), *cold = session_open(m, NULL, (mote_prefill)mode);
+        mote_session *s = over(m, store, (mote_prefill)mode),
+                     *cold = session_open(m, NULL, (mote_prefill)mode);
         watch w = { store, 540, 0 };
         mote_feed f = { s, ids[0], N, MOTE_LOGITS_LAST };
         assert_int_equal(mote_step(m, &f, 1, look, &w, NULL), MOTE_ECANCELED);
@@ -349,11 +382,14 @@ static void while_reading(void **state)
 static void cancelled(void **state)
 {
     (void)state;
-    static const struct { size_t before, cancelled, then; } rows[] = { { 100, 300, 300 }, { 100, 300, 3 }, { 101, 200, 7 }, { 0, 200, 50 } };
+    static const struct {
+        size_t before, cancelled, then;
+    } rows[] = { { 100, 300, 300 }, { 100, 300, 3 }, { 101, 200, 7 }, { 0, 200, 50 } };
     mote_model *m = open_model();
     for (int mode = 0; mode < 3; mode++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            mote_session *a = session_open(m, NULL, (mote_prefill)mode), *b = session_open(m, NULL, (mote_prefill)mode);
+            mote_session *a = session_open(m, NULL, (mote_prefill)mode),
+                         *b = session_open(m, NULL, (mote_prefill)mode);
             size_t at = rows[i].before, n = at + rows[i].then, stop = 60;
             mote_session *both[] = { a, b };
             for (int k = 0; k < 2 && at; k++)
@@ -382,8 +418,8 @@ static int held_sync(void *ctx, int fd)
     return mote__store_io_system.sync(ctx, fd);
 }
 
-/* Sessions of one process see each other's blocks and snapshots at once, while not one of them has reached the disk; so does a session
- * of another handle of the same model. */
+/* Sessions of one process see each other's blocks and snapshots at once, while not one of them has
+ * reached the disk; so does a session of another handle of the same model. */
 static void in_the_queue(void **state)
 {
     (void)state;
@@ -396,21 +432,26 @@ static void in_the_queue(void **state)
     make_tree(dir);
     if (mote__store_open(&store, dir, NULL, &(mote__store_tuning){ .io = &io }, &err))
         fail_msg("%s", err.message);
-    pthread_mutex_lock(&disk);                                 /* the writer waits */
+    pthread_mutex_lock(&disk); /* the writer waits */
     mote_session *s = over(m, store, MOTE_PREFILL_FULL);
     feed(s, ids[0], 600, MOTE_LOGITS_NONE, NULL, NULL);
     snapshot(s);
     mote_session *others[8];
     for (size_t i = 0; i < 8; i++) {
         others[i] = over(i == 7 ? twin : m, store, MOTE_PREFILL_FULL);
-        mote_restored got = restore(others[i], ids[i % 2], 610, i % 2 ? MOTE_REPLAY_EXACT : MOTE_REPLAY_BOUNDED);
-        /* the other sequence has the first block in common, and the second from whoever computed it first */
+        mote_restored got =
+            restore(others[i], ids[i % 2], 610, i % 2 ? MOTE_REPLAY_EXACT : MOTE_REPLAY_BOUNDED);
+        /* the other sequence has the first block in common, and the second from whoever computed it
+         * first */
         assert_int_equal(got.reused_tokens, i % 2 == 0 ? 600 : i == 1 ? 256 : 512);
         assert_int_equal(got.from_snapshot, i % 2 == 0);
         assert_true(got.exact);
-        assert_true((others[i]->seq.kv.blocks[0] == s->seq.kv.blocks[0]) == (i != 7));     /* shared, not copied */
-        assert_memory_equal(others[i]->seq.kv.blocks[0]->data, s->seq.kv.blocks[0]->data, s->context.block_bytes);
-        feed(others[i], ids[i % 2] + got.reused_tokens, 610 - got.reused_tokens, MOTE_LOGITS_LAST, NULL, NULL);
+        assert_true((others[i]->seq.kv.blocks[0] == s->seq.kv.blocks[0]) ==
+                    (i != 7)); /* shared, not copied */
+        assert_memory_equal(others[i]->seq.kv.blocks[0]->data, s->seq.kv.blocks[0]->data,
+                            s->context.block_bytes);
+        feed(others[i], ids[i % 2] + got.reused_tokens, 610 - got.reused_tokens, MOTE_LOGITS_LAST,
+             NULL, NULL);
     }
     pthread_mutex_unlock(&disk);
     float *want = NULL;
@@ -422,7 +463,8 @@ static void in_the_queue(void **state)
         want = rows;
     }
     free(want);
-    /* and while the writer is at work, block by block: nothing is missed between the queue and the index */
+    /* and while the writer is at work, block by block: nothing is missed between the queue and the
+     * index */
     for (size_t i = 0; i < 20; i++) {
         int32_t fresh[512];
         memcpy(fresh, ids[2], sizeof fresh);
@@ -444,7 +486,8 @@ static void in_the_queue(void **state)
     remove_tree(dir);
 }
 
-/* Windows that a bounded replay made stay approximate when a mark brings them back, though no KV followed the replay. */
+/* Windows that a bounded replay made stay approximate when a mark brings them back, though no KV
+ * followed the replay. */
 static void marks_keep_provenance(void **state)
 {
     (void)state;
@@ -479,7 +522,8 @@ static void marks_keep_provenance(void **state)
     remove_tree(dir);
 }
 
-/* What damaged weights make is found out at the logits; nothing of it may be in the store by then. */
+/* What damaged weights make is found out at the logits; nothing of it may be in the store by then.
+ */
 static void damaged_weights(void **state)
 {
     (void)state;
@@ -516,7 +560,7 @@ static void arguments(void **state)
     feed(s, ids[0], 60, MOTE_LOGITS_NONE, NULL, NULL);
     assert_int_equal(mote_session_origin(s), 10);
     assert_int_equal(mote_session_follow(s, 0, 10, &err), MOTE_EINVAL);
-    feed(s, ids[0] + 60, 41, MOTE_LOGITS_NONE, NULL, NULL);    /* beyond what was agreed */
+    feed(s, ids[0] + 60, 41, MOTE_LOGITS_NONE, NULL, NULL); /* beyond what was agreed */
     assert_int_equal(mote_session_origin(s), 93);
     mote_session_destroy(s);
     s = session_open(m, NULL, MOTE_PREFILL_FULL);
@@ -529,9 +573,12 @@ static void arguments(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(paths), cmocka_unit_test(which_snapshots), cmocka_unit_test(both_are_kept),
-                                        cmocka_unit_test(the_same_prompt), cmocka_unit_test(while_reading), cmocka_unit_test(cancelled),
-                                        cmocka_unit_test(in_the_queue), cmocka_unit_test(marks_keep_provenance),
-                                        cmocka_unit_test(damaged_weights), cmocka_unit_test(arguments) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(paths),           cmocka_unit_test(which_snapshots),
+        cmocka_unit_test(both_are_kept),   cmocka_unit_test(the_same_prompt),
+        cmocka_unit_test(while_reading),   cmocka_unit_test(cancelled),
+        cmocka_unit_test(in_the_queue),    cmocka_unit_test(marks_keep_provenance),
+        cmocka_unit_test(damaged_weights), cmocka_unit_test(arguments)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
