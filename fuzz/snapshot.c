@@ -43,7 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         n_tail = 0;
     mote__put_le32(file + 24, n_tail);
     mote__put_le64(file + 16, size - MOTE_SNAPSHOT_HEADER - 4 * n_tail);
-    mote__snapfile s = { .approximate = file[28] & 1, .n_tail = n_tail };
+    mote__snapfile s = { .approximate = file[28] & 1,
+                         .n_tail = n_tail,
+                         .origin = mote__le32(file + 56) };
     memcpy(s.context, file + 96, 32);
     memcpy(s.tokens, file + 320, 16);
     memcpy(s.chain.id, file + 80, 16);

@@ -82,13 +82,14 @@ def read_snapshot(d):
     frame(d, b"MOTESNP1")
     blob, n_tail, n_blocks, n_exact, approximate = u64(d, 16), u32(d, 24), u64(d, 32), u64(d, 48), u32(d, 28)
     need(n_tail < 256 and 512 + 4 * n_tail + blob == len(d), "size")
-    need(approximate <= 1 and n_exact <= n_blocks and not any(d[56:64]) and not any(d[336:512]), "header")
+    need(approximate <= 1 and n_exact <= n_blocks and not any(d[60:64]) and not any(d[336:512]), "header")
     tag = b"mote snapshot".ljust(16, b"\0")
     tail = d[512:512 + 4 * n_tail]
     key = hashlib.sha256(tag + struct.pack("<III", 1, approximate, n_tail) + d[96:128] + d[320:336] + d[80:96] + tail).digest()[:16]
+    key = key[:12] + struct.pack("<I", u32(key, 12) ^ u32(d, 56))
     need(key == d[64:80], "identity")
     return {"id": d[64:80].hex(), "on": d[80:96].hex() if n_blocks else None, "tokens": 256 * n_blocks + n_tail,
-            "provenance": "approximate" if approximate else "exact", "exact_blocks": n_exact, "bytes": len(d), "created": u64(d, 40),
+            "provenance": "approximate" if approximate else "exact", "exact_blocks": n_exact, "origin": u32(d, 56), "bytes": len(d), "created": u64(d, 40),
             "context": d[96:128].hex(), "label": label(d), "tail": list(struct.unpack(f"<{n_tail}i", tail))}
 
 

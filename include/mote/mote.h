@@ -214,6 +214,14 @@ MOTE_API void mote_session_destroy(mote_session *session);
 MOTE_API int mote_session_fork(mote_session **copy, const mote_session *session, mote_err *err);
 MOTE_API size_t mote_session_length(const mote_session *session);                  /* tokens held */
 MOTE_API const int32_t *mote_session_tokens(const mote_session *session);          /* borrowed until the next call */
+/* Bounded prefill starts the decoder's windows anew in each step of a window or more, so what a
+ * session says next depends on its tokens and on where its windows began: this position; 0 in the
+ * other modes (docs/format-snapshot.md, "Origin"). */
+MOTE_API size_t mote_session_origin(const mote_session *session);
+/* An empty session: its first n_tokens, in whatever steps, are to end with windows that began at
+ * `origin`, as another session's did. */
+MOTE_API int mote_session_follow(mote_session *session, size_t origin, size_t n_tokens,
+                                 mote_err *err);
 /* Remember the mutable state at the current position, inside the session, so that truncating to it is exact. */
 MOTE_API int mote_session_mark(mote_session *session, mote_err *err);
 typedef enum mote_windows_from { MOTE_WINDOWS_LIVE, MOTE_WINDOWS_MARK, MOTE_WINDOWS_REPLAY } mote_windows_from;
@@ -250,9 +258,11 @@ typedef struct mote_feed {
     size_t n_ids;
     mote_logits_rows logits;   /* ALL: every row the decoder ran over (full: all new positions) */
 } mote_feed;
-/* Run new tokens of several sessions (each at most once in the list) through the model, sharing every weight read.
- * On failure the sessions keep their old tokens and await a replay or are unchanged; the code is MOTE_EFULL when a
- * context limit would be passed (nothing was run). progress (may be NULL) is called between chunks. */
+/* Run new tokens of several sessions (each at most once in the list) through the model, sharing
+ * every weight read. Blocks go to the store as soon as they are finished, and stay there if the
+ * step is cancelled or fails. On failure the sessions keep their old tokens and await a replay (an
+ * exact one where they were live) or are unchanged; the code is MOTE_EFULL when a context limit
+ * would be passed (nothing was run). progress (may be NULL) is called between chunks. */
 MOTE_API int mote_step(mote_model *model, const mote_feed *feeds, size_t n_feeds,
                        int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens), void *progress_ctx, mote_err *err);
 /* Logits of the last step: n_rows x vocab floats, row 0 belongs to position *first. Borrowed until the next step. */
@@ -304,13 +314,18 @@ typedef struct mote_restored {
     size_t replay_tokens;      /* of those, run again by the next step to rebuild the windows; 0 after a snapshot         */
     size_t remote_tokens;      /* of the reused ones, those that came from a server                                       */
     int from_snapshot;         /* 1: the session goes on exactly where it was saved                                       */
-    int exact;                 /* 0: a bounded encoder replay lies somewhere in what was reused                           */
+    int exact;                 /* 1: the bits of a session that computes the prompt in one step (or
+                                  in mote_session_follow's way) without a store; 0: a bounded
+                                  replay, or what follows one, or windows of another origin */
 } mote_restored;
-/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step rebuilds windows; exact also reads
- * exact blocks only. Finding nothing is no error (reused_tokens 0). */
+/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step
+ * rebuilds windows; exact takes nothing that would change a bit. Finding nothing is no error
+ * (reused_tokens 0). */
 MOTE_API int mote_session_restore(mote_session *session, const int32_t *ids, size_t n_ids, mote_replay replay, mote_restored *restored,
                                   mote_err *err);
-/* Save the session's state to its store (in the background), so that continuing it later is exact. */
+/* Save the session's state to its store (in the background), so that continuing it later is exact.
+ * A snapshot holds no logits: for the same prompt again take it before the last token is fed
+ * (mote_session_restore, or _follow, sees to it that this changes no bit). */
 MOTE_API int mote_session_snapshot(mote_session *session, mote_err *err);
 
 /* ---- sampling ----------------------------------------------------------------------------------------------- */

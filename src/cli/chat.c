@@ -58,7 +58,8 @@ static const cli_usage usage = {
              "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
              "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
              "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
-             "server, replayed_tokens = those that ran again, from_snapshot.\n"
+             "server, replayed_tokens = those that ran again, from_snapshot, exact = the bits of the same conversation in one\n"
+             "process without a store.\n"
              "tool_calls (null without) as in messages. With --show-prompt: prompt, and with --ids\n"
              "ids[].\n"
              "\n"
@@ -215,6 +216,8 @@ static int terminal_loop(chat *c)
             history(past, &event, H_ENTER, line);
         status = take_line(c, line);
         free(line);
+        if (!status && cli_ended())
+            status = CLI_INTERRUPTED;
         if (status)
             break;
     }
@@ -308,6 +311,7 @@ int cli_chat(int argc, char **argv)
         case O_IDS:    ids = 1; break;
         }
     }
+    cli_signals_end_cleanly();
     const char *path = cli_operand(&a, 0, "MODEL");
     cli_no_more_operands(&a, 1);
     if (has_effort && !c.format.thinking)

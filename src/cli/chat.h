@@ -32,6 +32,9 @@ typedef struct chat {
     const char *history;           /* file name, or NULL                     */
     int32_t *saved_ids;            /* owned: the session's tokens after the last turn, perhaps of another process */
     size_t n_saved, saved_mark;    /* saved_mark: mark_tokens then, 0 = none */
+    /* where windows began (mote_session_origin): at the mark; of the saved tokens, at their mark and at their end */
+    size_t mark_origin, saved_mark_origin, saved_origin;
+    int approximate, saved_approximate;    /* something is not what one process without a store would say */
     int status;                    /* for cli_session_create                 */
     int interactive, dim;          /* dim: stdout understands escapes        */
     size_t scratch_peak;

@@ -1,9 +1,11 @@
 /* The conversation in a file (--history): messages, the system text and the session's exact token ids, so that another process
  * goes on from the very tokens that were generated, which encoding their text again could split differently.
  *
- *     {"version": 1, "system": TEXT|null, "messages": [{role, content, ...}], "ids": [...], "mark": N}
+ *     {"version": 1, "system": TEXT|null, "messages": [{role, content, ...}], "ids": [...], "mark": N,
+ *      "prefill": MODE, "origins": [AT_MARK, AT_END], "exact": BOOL}
  *
- * ids are what the session held at the end of the last turn, mark how many of them lie before the piece that opens its reply. */
+ * ids are what the session held at the end of the last turn, mark how many of them lie before the piece that opens its reply. Origins
+ * (mote_session_origin) let a session of the same mode be as it was; exact as in the JSON of chat. */
 #include "cli/chat.h"
 
 #include <errno.h>
@@ -30,10 +32,29 @@ int cli_chat_save_ids(chat *c, mote_err *err)
     c->saved_ids = ids;
     c->n_saved = n;
     c->saved_mark = c->mark_tokens;
+    c->saved_mark_origin = c->mark_origin;
+    c->saved_origin = mote_session_origin(c->session);
+    c->saved_approximate = c->approximate;
     return MOTE_OK;
 }
 
 /* ---- reading ---- */
+/* Without a word about it, or of another mode, windows begin as in one step over all of it. */
+static void take_origins(chat *c, const json_t *root)
+{
+    const json_t *origins = json_object_get(root, "origins");
+    const char *mode = json_string_value(json_object_get(root, "prefill"));
+    json_int_t at[2] = { (json_int_t)c->n_saved, (json_int_t)c->n_saved };
+    for (size_t i = 0; i < 2 && mode && !strcmp(mode, cli_prefill_names[c->a->prefill]); i++)
+        if (json_integer_value(json_array_get(origins, i)) > 0)
+            at[i] = json_integer_value(json_array_get(origins, i));
+        else if (json_is_integer(json_array_get(origins, i)))
+            at[i] = 0;
+    c->saved_mark_origin = (size_t)at[0];
+    c->saved_origin = (size_t)at[1];
+    c->saved_approximate = json_is_false(json_object_get(root, "exact"));
+}
+
 static int take_ids(chat *c, const json_t *ids, json_int_t mark, mote_err *err)
 {
     size_t n = json_array_size(ids);
@@ -75,6 +96,7 @@ static int take(chat *c, json_t *root, mote_err *err)
     int rc = take_ids(c, ids, json_integer_value(json_object_get(root, "mark")), err);
     if (rc)
         return rc;
+    take_origins(c, root);
     json_array_extend(c->messages, messages);
     if (!c->system && json_is_string(system) && !(c->system = strdup(json_string_value(system))))
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
@@ -109,8 +131,12 @@ static json_t *history_json(const chat *c)
     json_t *ids = json_array();
     for (size_t i = 0; i < c->n_saved; i++)
         json_array_append_new(ids, json_integer(c->saved_ids[i]));
-    json_t *o = json_pack("{s:i, s:o, s:O, s:o, s:I}", "version", HISTORY_VERSION, "system", c->system ? json_string(c->system) : json_null(),
-                          "messages", c->messages, "ids", ids, "mark", (json_int_t)c->saved_mark);
+    json_t *o = json_pack("{s:i, s:o, s:O, s:o, s:I, s:s, s:[I, I], s:b}", "version", HISTORY_VERSION,
+                          "system", c->system ? json_string(c->system) : json_null(),
+                          "messages", c->messages, "ids", ids, "mark", (json_int_t)c->saved_mark,
+                          "prefill", cli_prefill_names[c->a->prefill], "origins",
+                          (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin,
+                          "exact", !c->saved_approximate);
     return o && json_array_size(ids) == c->n_saved ? o : (json_decref(o), NULL);
 }
 

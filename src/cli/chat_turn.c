@@ -7,7 +7,7 @@
  *      mode, where the format drops the reasoning of earlier turns.
  *   3. they part before it (a new system text, /reset), or this is the first turn: start a new session, and fill it from the
  *      store. So that this is exact, its tokens are those of the last turn (saved_ids, perhaps of another process) as far as
- *      their text is a beginning of the prompt, and the same pieces are fed as if the session had lived on.
+ *      their text is a beginning of the prompt, and its windows begin where they would if the session had lived on.
  * The mark is set before the last piece of the prompt, the <think> or </think> that opens the reply, so 2 always has
  * something to feed and ends with fresh logits. */
 #include "cli/chat.h"
@@ -117,6 +117,7 @@ static int set_mark(chat *c, size_t bytes, mote_err *err)
 {
     int rc = mote_session_mark(c->session, err);
     c->mark_tokens = rc ? 0 : mote_session_length(c->session);
+    c->mark_origin = mote_session_origin(c->session);
     c->mark_bytes = bytes;
     if (!rc && !c->no_snapshot)
         cli_store_snapshot(&c->store, c->session);
@@ -161,10 +162,21 @@ static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const chat_prompt *p, 
     return rc;
 }
 
+/* The windows of the first n tokens shall be as if the session had held the first n_old of them, saved with `origin`, and had then been
+ * fed the others at once. */
+static int follow(chat *c, size_t n_old, size_t origin, size_t n, mote_err *err)
+{
+    size_t window = c->info.window;
+    if (n_old && n_old <= n && n - n_old < window && origin < n_old)
+        return mote_session_follow(c->session, origin, n, err);
+    return mote_session_follow(c->session, n > window ? n - window : 0, n, err);
+}
+
 /* Bring the empty session to hold the prompt, whose last piece (the opener) begins at byte `head`. */
 static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mote_err *err)
 {
-    size_t kept, n_ids = saved_prefix(c, p->text, p->n, &kept);
+    size_t kept, n_ids = saved_prefix(c, p->text, p->n, &kept), n_old = n_ids;
+    size_t origin = n_old == c->n_saved ? c->saved_origin : c->saved_mark_origin;
     int32_t *ids = malloc((n_ids + 1) * sizeof *ids);
     if (!ids)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n_ids);
@@ -175,8 +187,11 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
     if (!rc)
         rc = add_ids(c, &ids, &n_ids, p, kept > head ? kept : head, p->n, err);
     double t0 = cli_seconds();
+    if (!rc && n_ids)
+        rc = follow(c, n_old, origin, n_head ? n_head : n_ids, err);
     if (!rc)
         rc = cli_store_restore(&c->store, c->session, ids, n_ids, &t->from, err);
+    c->approximate = !t->from.exact || (n_old && c->saved_approximate);
     t->seconds += cli_seconds() - t0;
     size_t done = t->from.reused_tokens;
     int stale = done && !t->from.from_snapshot;                  /* a replay is due, with or without new tokens */
@@ -320,6 +335,7 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
         json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
         json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)t->from.remote_tokens));
         json_object_set_new(o, "from_snapshot", json_boolean(t->from.from_snapshot));
+        json_object_set_new(o, "exact", json_boolean(!c->approximate));
     }
     cli_print_json(o, JSON_COMPACT);
 }

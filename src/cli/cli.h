@@ -38,6 +38,9 @@ int cli_report(const mote_err *err);
 /* Ctrl-C: the first sets a flag that generation and long steps look at, the second ends the process the hard way. A closed
  * pipe is seen as a write error instead of killing us. */
 void cli_signals_init(void);
+/* From here on SIGTERM and SIGHUP do the same, so that a store is closed and what it was given is written. */
+void cli_signals_end_cleanly(void);
+int cli_ended(void);                     /* the number of such a signal, or 0 */
 int cli_interrupted(void);
 void cli_interrupt_clear(void);
 /* While a person edits a line, Ctrl-C restores the terminal and leaves at once. */

@@ -232,7 +232,7 @@ static int store_fill(void *ctx, mote_session *session, const int32_t *ids, size
     cli_store *s = ctx;
     cli_store_attach(s, session);
     int rc = cli_store_restore(s, session, ids, n_ids, found, err);
-    *exact = !cli_store_approximate(s, found);
+    *exact = found->exact;
     return rc;
 }
 

@@ -38,7 +38,8 @@ static void help(void)
     for (size_t i = 0; i < N_COMMANDS; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
     printf("\n'mote COMMAND --help' tells all about one command; 'mote --version' prints the version.\n"
-           "Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C.\n"
+           "Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C,\n"
+           "143 SIGTERM, 129 SIGHUP.\n"
            "\nexample: mote run models/nano -p 'It was a truth' -n 64\n");
 }
 
@@ -46,7 +47,8 @@ static int run_command(const cli_command *command, int argc, char **argv)
 {
     int rc = command->main(argc, argv);
     int flushed = cli_flush();
-    return rc ? rc : flushed;
+    rc = rc ? rc : flushed;
+    return rc && cli_ended() ? 128 + cli_ended() : rc;
 }
 
 int main(int argc, char **argv)

@@ -34,8 +34,8 @@ static const cli_usage usage = {
         { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
         { O_STATS, "stats", NULL, "print speeds, cache bytes per token and memory by class on stderr at the end" },
         CLI_ROWS_STORE,
-        { O_SNAPSHOT, "snapshot", NULL, "at the end save the session's state in the store: a prompt that goes on from this text (its\n"
-                                        "ids) then continues exactly, without replay" },
+        { O_SNAPSHOT, "snapshot", NULL, "save the session's state in the store, one token before the prompt's end and at the end: the same\n"
+                                        "prompt, or one that goes on from this text (its ids), then continues without replay" },
         CLI_ROW_KV,
         CLI_ROW_PROFILE,
         CLI_ROW_PREFILL,
@@ -49,8 +49,8 @@ static const cli_usage usage = {
              "context), prefill_tokens_per_s = prompt tokens / time until the first logits, decode_tokens_per_s = decode steps /\n"
              "their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
              "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = those of the reused ones that\n"
-             "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = no bounded\n"
-             "replay lies behind the result; time_to_first_token_s = until the first logits, looking into the store included.\n"
+             "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = the result has\n"
+             "the bits of the same command without a store; time_to_first_token_s = until the first logits, looking into the store included.\n"
              "\n"
              "examples:\n"
              "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
@@ -194,7 +194,7 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)from->replay_tokens));
     json_object_set_new(o, "computed_tokens", json_integer((json_int_t)(q->n_ids - from->reused_tokens)));
     json_object_set_new(o, "from_snapshot", json_boolean(from->from_snapshot));
-    json_object_set_new(o, "exact", json_boolean(!cli_store_approximate(&q->store, from)));
+    json_object_set_new(o, "exact", json_boolean(from->exact));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
     json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
@@ -218,7 +218,7 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
     if (q->store.dir)
         fprintf(stderr, "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after %.3f s%s\n",
                 cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", from->remote_tokens ? ", from a server " : "",
-                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(q->n_ids - from->reused_tokens), prefill_s, cli_store_approximate(&q->store, from) ? " (approximate)" : "");
+                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(q->n_ids - from->reused_tokens), prefill_s, from->exact ? "" : " (approximate)");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);
@@ -227,17 +227,34 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
 }
 
 /* The session holds the prompt: from the store as far as that goes, the rest computed. */
-static int read_prompt(request *q, mote_model *model, mote_session *session, mote_restored *from, double *seconds, size_t *scratch_peak,
-                       mote_err *err)
+static int read_prompt(request *q, mote_model *model, const mote_model_info *info,
+                       mote_session *session, mote_restored *from, double *seconds,
+                       size_t *scratch_peak, mote_err *err)
 {
+    static const char what[] = "reading the prompt";
+    size_t n = q->n_ids, limit = q->max_context ? q->max_context : info->max_context, done;
     cli_store_open(&q->store);
     cli_store_attach(&q->store, session);
+    int split = q->snapshot && q->store.store && n > 1 && n <= limit;
     double t0 = cli_seconds();
-    int rc = cli_store_restore(&q->store, session, q->ids, q->n_ids, from, err);
+    int rc = MOTE_OK;
+    if (split)
+        rc = mote_session_follow(session, n > info->window ? n - info->window : 0, n, err);
+    if (!rc)
+        rc = cli_store_restore(&q->store, session, q->ids, n, from, err);
     *seconds = cli_seconds() - t0;
+    done = from->reused_tokens;
+    /* a state for the same prompt again: its last token is left to give the logits */
+    if (!rc && split && done < n - 1) {
+        rc = cli_feed(model, session, q->ids + done, n - 1 - done, MOTE_LOGITS_NONE, what, seconds,
+                      scratch_peak, err);
+        done = n - 1;
+        if (!rc)
+            cli_store_snapshot(&q->store, session);
+    }
     if (!rc)         /* a prompt that is stored whole feeds nothing, and the replay gives the logits */
-        rc = cli_feed(model, session, q->ids + from->reused_tokens, q->n_ids - from->reused_tokens, MOTE_LOGITS_LAST,
-                      "reading the prompt", seconds, scratch_peak, err);
+        rc = cli_feed(model, session, q->ids + done, n - done, MOTE_LOGITS_LAST, what, seconds,
+                      scratch_peak, err);
     return rc;
 }
 
@@ -247,6 +264,7 @@ int cli_run(int argc, char **argv)
     cli_args_init(&a, &usage, argc, argv);
     request q;
     parse(&a, &q);
+    cli_signals_end_cleanly();
     const char *path = a.operands[0];
 
     mote_err err = { 0 };
@@ -273,7 +291,7 @@ int cli_run(int argc, char **argv)
     if (!rc)
         rc = cli_session_create(&session, model, &a, q.max_context, &status, &err);
     if (!rc)
-        rc = read_prompt(&q, model, session, &from, &prefill_s, &scratch_peak, &err);
+        rc = read_prompt(&q, model, &info, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
         out.f = a.json ? open_memstream(&text, &text_size) : stdout;
         q.gen.on_text = on_text;

@@ -77,11 +77,6 @@ int cli_store_restore(cli_store *s, mote_session *session, const int32_t *ids, s
     return MOTE_OK;
 }
 
-int cli_store_approximate(const cli_store *s, const mote_restored *r)
-{
-    return !r->exact || (r->replay_tokens && s->replay == MOTE_REPLAY_BOUNDED);
-}
-
 void cli_store_snapshot(cli_store *s, mote_session *session)
 {
     mote_err err = { 0 };

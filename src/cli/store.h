@@ -38,8 +38,6 @@ void cli_store_attach(cli_store *s, mote_session *session);
 /* Fill an empty session from the store. *r is as if nothing were stored where that fails or there is no store. The only error is
  * a session that was left half filled. */
 int cli_store_restore(cli_store *s, mote_session *session, const int32_t *ids, size_t n_ids, mote_restored *r, mote_err *err);
-/* 1: after this restore the result can differ from that of a cold run. */
-int cli_store_approximate(const cli_store *s, const mote_restored *r);
 void cli_store_snapshot(cli_store *s, mote_session *session);
 /* Writes what is queued. After the sessions, before the model. */
 void cli_store_close(cli_store *s);

@@ -37,11 +37,15 @@ struct mote_session {
     int live;
     mote_prefill prefill;
     mote_replay replay;
-    struct mark { size_t n; mote__kv_state state; } marks[4];       /* ascending n; the oldest gives way */
+    struct mark { size_t n; uint64_t origin, approximate_from; mote__kv_state state; } marks[4];
+                                           /* ascending n; the oldest gives way */
     size_t n_marks;
     /* provenance, and the store behind the session (engine/persist.c) */
     uint64_t approximate_from;             /* first position whose global KV follows a bounded encoder replay; UINT64_MAX: none */
-    int bounded_windows;                   /* decoder windows come from bounded prefill */
+    /* Where the decoder's windows began: with the tokens it decides the state,
+     * docs/format-snapshot.md. Until follow_until tokens are held they begin at follow_origin,
+     * whatever steps the tokens come in; 0: each step decides. */
+    uint64_t origin, follow_origin, follow_until;
     mote__store *store;                    /* borrowed, or NULL */
     mote__store_context context;
     mote__chain chain;                     /* of the full blocks that were offered to the store */
@@ -54,8 +58,9 @@ int mote__model_specials(mote_model *model, const char *folder, mote_err *err);
 
 mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);      /* NULL: no memory */
 
-/* Offer finished blocks to the store; forget what was known of blocks that are gone. */
-void mote__persist_blocks(mote_session *s);
+/* Offer the whole blocks of the first n_tokens to the store; forget what was known of blocks that
+ * are gone. */
+void mote__persist_blocks(mote_session *s, uint64_t n_tokens);
 void mote__persist_cut(mote_session *s);
 
 int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */

@@ -8,8 +8,6 @@
 #include "file/fingerprint.h"
 #include "kv/snapshot.h"
 
-static int has_ids(const mote_session *s, size_t block) { return (block + 1) * MOTE_BLOCK_TOKENS <= s->n_ids; }
-
 static const int32_t *block_ids(const mote_session *s, size_t block) { return (const int32_t *)s->ids.data + block * MOTE_BLOCK_TOKENS; }
 
 static int block_exact(const mote_session *s, size_t block) { return (block + 1) * MOTE_BLOCK_TOKENS <= s->approximate_from; }
@@ -51,22 +49,20 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
         return rc;
     s->store = store;
     s->chain = (mote__chain){ 0 };
-    mote__persist_blocks(s);
+    mote__persist_blocks(s, s->n_kv);
     return 0;
 }
 
-void mote__persist_blocks(mote_session *s)
+void mote__persist_blocks(mote_session *s, uint64_t n_tokens)
 {
     if (!s->store)
         return;
-    for (size_t i = s->chain.n_blocks; i < s->n_kv / MOTE_BLOCK_TOKENS && has_ids(s, i); i++)
+    for (size_t i = s->chain.n_blocks; i < n_tokens / MOTE_BLOCK_TOKENS; i++)
         mote__store_put(s->store, &s->context, &s->chain, block_ids(s, i), block_exact(s, i), s->seq.kv.pool, s->seq.kv.blocks[i]);
 }
 
 void mote__persist_cut(mote_session *s)
 {
-    if (s->n_kv <= s->approximate_from)
-        s->approximate_from = UINT64_MAX;
     size_t n = s->n_kv / MOTE_BLOCK_TOKENS;
     if (!s->store || s->chain.n_blocks <= n)
         return;
@@ -108,15 +104,48 @@ static void empty(mote_session *s)
     mote__kv_state_clear_windows(&s->seq.state, 0, s->model->net.config.n_layers);
     s->live = 1;
     s->approximate_from = UINT64_MAX;
-    s->bounded_windows = 0;
+    s->origin = 0;
     s->chain = (mote__chain){ 0 };
 }
 
-/* A snapshot serves a session of the same prefill: windows of a bounded prefill are no exact ones. */
-static int usable(const mote_session *s, const mote__snapshot *snap, mote__snapshot_head *head)
+/* Whether the session would be in this very state, or begins its decoder's windows anew behind it.
+ */
+static int same_path(const mote_session *s, const mote__snapshot *snap)
 {
-    return mote__snapshot_peek(head, snap->blob, snap->blob_bytes, NULL) == 0 && head->n_tokens == snap->n_tokens &&
-           (!head->bounded_windows || s->prefill == MOTE_PREFILL_BOUNDED);
+    return snap->origin == s->follow_origin || snap->n_tokens <= s->follow_origin;
+}
+
+/* The blob says what the file around it says. */
+static int usable(const mote__snapshot *snap, mote__snapshot_head *head)
+{
+    return mote__snapshot_peek(head, snap->blob, snap->blob_bytes, NULL) == 0 &&
+           head->n_tokens == snap->n_tokens && head->origin == snap->origin &&
+           (head->approximate_from == UINT64_MAX) == snap->exact;
+}
+
+/* The longest snapshot of the session's own path; but with bounded prefill and replay the longest
+ * of all where that saves more than a window's worth of tokens: its windows are not those of a cold
+ * run, and better than a replay's. */
+static int seek_snapshot(const mote_session *s, const int32_t *ids, size_t n_ids,
+                         mote_replay replay, mote__snapshot *snap)
+{
+    int loose = s->prefill == MOTE_PREFILL_BOUNDED && replay == MOTE_REPLAY_BOUNDED;
+    mote__snapshot_want want = { .exact_only = replay == MOTE_REPLAY_EXACT,
+                                 .any_origin = loose,
+                                 .origin = (size_t)s->follow_origin };
+    if (!mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, snap))
+        return 0;
+    mote__snapshot own;
+    want.any_origin = 0;
+    if (same_path(s, snap) ||
+        !mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, &own))
+        return 1;
+    mote__snapshot *less =
+                       own.n_tokens + s->model->net.config.window >= snap->n_tokens ? snap : &own,
+                   keep = less == snap ? own : *snap;
+    mote__snapshot_free(less);
+    *snap = keep;
+    return 1;
 }
 
 static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapshot *snap, const mote__snapshot_head *head,
@@ -132,9 +161,12 @@ static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapsh
         return 0;
     }
     s->live = 1;
-    s->bounded_windows = head->bounded_windows;
-    s->approximate_from = head->approximate_from;
-    *r = (mote_restored){ .reused_tokens = snap->n_tokens, .from_snapshot = 1, .exact = s->approximate_from == UINT64_MAX };
+    s->origin = head->origin;
+    s->approximate_from =
+        head->approximate_from < s->approximate_from ? head->approximate_from : s->approximate_from;
+    *r = (mote_restored){ .reused_tokens = snap->n_tokens,
+                          .from_snapshot = 1,
+                          .exact = s->approximate_from == UINT64_MAX && same_path(s, snap) };
     return 0;
 }
 
@@ -151,8 +183,8 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     mote__snapshot_head head;
     mote__chain chain = { 0 };
     /* at least one token must be left to run: a snapshot has no logits */
-    if (n_prompt > 1 && mote__store_find_snapshot(s->store, &s->context, ids, n_prompt - 1, want.exact_only, &snap)) {
-        int rc = 0, good = usable(s, &snap, &head);
+    if (n_prompt > 1 && seek_snapshot(s, ids, n_prompt - 1, replay, &snap)) {
+        int rc = 0, good = usable(&snap, &head);
         if (good) {
             mote__store_want follow = { .follow = &snap.chain, .n_remote = &n_remote };
             mote__store_match(s->store, &s->context, &follow, ids, n_ids, pool, blocks, &chain);
@@ -196,9 +228,14 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
         return rc;
     s->live = window == 0;
     s->replay = replay;
-    mote__schedule k = mote__schedule_make(s, n_ids - n);
-    *r = (mote_restored){ .reused_tokens = n, .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,
-                          .replay_tokens = (size_t)(k.publish_from - k.begin), .exact = mote__chain_exact(&chain) };
+    size_t end = s->follow_until > n && s->follow_until < n_ids ? (size_t)s->follow_until : n_ids;
+    mote__schedule k = mote__schedule_make(s, end - n);
+    *r = (mote_restored){ .reused_tokens = n,
+                          .remote_tokens = n_remote * MOTE_BLOCK_TOKENS,
+                          .replay_tokens = (size_t)(k.publish_from - k.begin),
+                          .exact = mote__chain_exact(&chain) &&
+                                   (replay == MOTE_REPLAY_EXACT || k.begin == k.publish_from ||
+                                    k.begin == 0) };
     return 0;
 }
 
@@ -213,6 +250,12 @@ int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote
         return mote__fail(err, MOTE_EINVAL, "only an empty session can be restored: this one holds %zu tokens", s->n_ids);
     if (n_ids > s->max_context)
         return mote__fail(err, MOTE_EFULL, "the context is full: %zu tokens are more than its limit of %zu", n_ids, s->max_context);
+    /* the yardstick of "exact": these tokens in one step, unless the caller named another */
+    size_t window = s->model->net.config.window;
+    if (s->prefill == MOTE_PREFILL_BOUNDED && window && !s->follow_until) {
+        s->follow_origin = n_ids > window ? n_ids - window : 0;
+        s->follow_until = n_ids;
+    }
     size_t room = n_ids / MOTE_BLOCK_TOKENS + 1;
     mote__kv_block **blocks = calloc(room, sizeof *blocks);
     if (!blocks)
@@ -230,13 +273,21 @@ int mote_session_snapshot(mote_session *s, mote_err *err)
         return mote__fail(err, MOTE_EINVAL, "the session has no store: call mote_session_use_store first");
     if (!s->live || s->n_ids == 0)
         return mote__fail(err, MOTE_EINVAL, "there is no state to save before the next step");
-    mote__snapshot_head head = { .n_tokens = s->n_ids, .approximate_from = s->approximate_from, .bounded_windows = s->bounded_windows };
+    mote__snapshot_head head = { .n_tokens = s->n_ids,
+                                 .approximate_from = s->approximate_from,
+                                 .origin = s->origin };
     size_t n = mote__snapshot_bytes(&s->seq.state, &s->seq.kv.pool->layout, s->n_ids);
     uint8_t *blob = malloc(n);
     if (!blob)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a snapshot of %zu bytes", n);
     mote__snapshot_write(blob, &head, &s->seq.state, &s->seq.kv);
-    mote__store_put_snapshot(s->store, &s->context, &s->chain, s->ids.data, s->n_ids, s->approximate_from == UINT64_MAX, blob, n);
+    mote__snapshot snap = { .chain = s->chain,
+                            .n_tokens = s->n_ids,
+                            .exact = s->approximate_from == UINT64_MAX,
+                            .origin = (size_t)s->origin,
+                            .blob = blob,
+                            .blob_bytes = n };
+    mote__store_keep_snapshot(s->store, &s->context, &snap, s->ids.data);
     free(blob);
     return 0;
 }

@@ -9,6 +9,13 @@ static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* The windows begin where somebody else's did (mote_session_follow), not where this step would have
+ * them. */
+static int follows(const mote_session *s, uint64_t end)
+{
+    return s->prefill == MOTE_PREFILL_BOUNDED && end <= s->follow_until && end > s->follow_origin;
+}
+
 mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
 {
     const mote__config *c = &s->model->net.config;
@@ -20,7 +27,12 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
         return k;
     if (s->live) {
         /* fewer new tokens than a window: every layer goes on exactly; otherwise bounded and exact prefill cut the decoder half */
-        if (end - cached >= w && s->prefill == MOTE_PREFILL_BOUNDED) {
+        if (follows(s, end)) {
+            if (cached <= s->follow_origin) {
+                k.decoder_begin = s->follow_origin;
+                k.fresh_decoder = 1;
+            }
+        } else if (end - cached >= w && s->prefill == MOTE_PREFILL_BOUNDED) {
             k.decoder_begin = end - w;
             k.fresh_decoder = 1;
         } else if (end - cached >= w && s->prefill == MOTE_PREFILL_EXACT) {
@@ -33,7 +45,7 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
     k.fresh_encoder = k.fresh_decoder = 1;
     uint64_t wish = 0;                     /* first decoder row, were the encoder's output known everywhere */
     if (s->prefill == MOTE_PREFILL_BOUNDED) {
-        wish = minus(end, w);
+        wish = follows(s, end) ? s->follow_origin : minus(end, w);
     } else {
         k.decoder_apex = s->prefill == MOTE_PREFILL_EXACT ? last : earlier(cached, last);
         wish = minus(k.decoder_apex, decoder_reach);

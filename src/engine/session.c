@@ -71,10 +71,22 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
     mote_session *f = mote__alloc(&m->meter, MOTE_MEM_OTHER, sizeof *f);
     if (!f)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
-    *f = (mote_session){ .model = m, .n_ids = s->n_ids, .n_kv = s->n_kv, .max_context = s->max_context, .live = s->live,
-                         .prefill = s->prefill, .replay = s->replay, .approximate_from = s->approximate_from,
-                         .bounded_windows = s->bounded_windows, .n_logits = s->n_logits != 0,
-                         .first_logits = s->first_logits + (s->n_logits ? s->n_logits - 1 : 0), .store = s->store, .context = s->context, .chain = s->chain };
+    *f = (mote_session){ .model = m,
+                         .n_ids = s->n_ids,
+                         .n_kv = s->n_kv,
+                         .max_context = s->max_context,
+                         .live = s->live,
+                         .prefill = s->prefill,
+                         .replay = s->replay,
+                         .approximate_from = s->approximate_from,
+                         .origin = s->origin,
+                         .follow_origin = s->follow_origin,
+                         .follow_until = s->follow_until,
+                         .n_logits = s->n_logits != 0,
+                         .first_logits = s->first_logits + (s->n_logits ? s->n_logits - 1 : 0),
+                         .store = s->store,
+                         .context = s->context,
+                         .chain = s->chain };
     mote__buf_init(&f->ids, &m->meter, MOTE_MEM_OTHER);
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
@@ -95,6 +107,25 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
 static int has_windows(const mote_session *s) { return s->seq.state.window > 0; }
 
 size_t mote_session_length(const mote_session *s) { return s->n_ids; }
+size_t mote_session_origin(const mote_session *s) { return (size_t)s->origin; }
+
+int mote_session_follow(mote_session *s, size_t origin, size_t n_tokens, mote_err *err)
+{
+    if (s->n_ids)
+        return mote__fail(err, MOTE_EINVAL,
+                          "only an empty session can follow another: this one holds %zu tokens",
+                          s->n_ids);
+    s->follow_origin = s->follow_until = 0;
+    if (!has_windows(s) || s->prefill != MOTE_PREFILL_BOUNDED) /* they begin at 0 there */
+        return 0;
+    if (n_tokens && origin >= n_tokens)
+        return mote__fail(err, MOTE_EINVAL, "windows cannot begin at position %zu of %zu tokens",
+                          origin, n_tokens);
+    s->follow_origin = n_tokens ? origin : 0;
+    s->follow_until = n_tokens;
+    return 0;
+}
+
 const int32_t *mote_session_tokens(const mote_session *s) { return s->ids.data; }
 
 int mote_session_mark(mote_session *s, mote_err *err)
@@ -112,8 +143,9 @@ int mote_session_mark(mote_session *s, mote_err *err)
         memmove(s->marks, s->marks + 1, (room - 1) * sizeof s->marks[0]);
         s->n_marks--;
     }
-    s->marks[s->n_marks].n = s->n_ids;
-    s->marks[s->n_marks++].state = state;
+    s->marks[s->n_marks++] = (struct mark){
+        .n = s->n_ids, .origin = s->origin, .approximate_from = s->approximate_from, .state = state
+    };
     return 0;
 }
 
@@ -135,7 +167,10 @@ static void cut(mote_session *s, size_t n, mote_replay replay)
     mote__kv_state_clear_windows(&s->seq.state, 0, c->n_layers);
     s->replay = replay;
     s->live = n == 0 || !has_windows(s);
+    s->origin = s->follow_until = s->follow_origin = 0;
     s->n_logits = 0;
+    if (n <= s->approximate_from) /* the windows are gone, and with them what was approximate */
+        s->approximate_from = UINT64_MAX;
     mote__persist_cut(s);
 }
 
@@ -158,7 +193,10 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mo
         mote__kv_cache_truncate(&s->seq.kv, mark->n);
         s->live = 1;
         s->n_logits = 0;
+        s->origin = mark->origin;
+        s->approximate_from = mark->approximate_from;
         mote__persist_cut(s);
+        s->follow_origin = s->follow_until = 0;
         t = (mote_truncated){ .length = mark->n, .windows = MOTE_WINDOWS_MARK };
     } else {
         drop_marks(s, 0);

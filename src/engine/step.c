@@ -12,6 +12,8 @@ struct job {                               /* one session of the step */
     mote__schedule k;
     uint64_t at;                           /* next encoder row */
     size_t n_old_ids, n_old_kv;
+    uint64_t old_approximate;
+    int was_live;
 };
 
 static int check(const mote_model *model, const mote_feed *feeds, size_t n, mote_err *err)
@@ -75,11 +77,18 @@ static void start(struct job *j)
         mote__kv_state_clear_windows(&s->seq.state, c->decoder_start, c->n_layers);
     j->n_old_ids = s->n_ids;
     j->n_old_kv = s->n_kv;
+    j->old_approximate = s->approximate_from;
+    j->was_live = s->live;
     j->at = j->k.begin;
     s->live = 0;
+    if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 &&
+        j->k.publish_from < s->approximate_from)
+        s->approximate_from = j->k.publish_from; /* a replay from position 0 is no approximation */
 }
 
-/* The session keeps its old tokens; what was computed of the new ones is dropped and the windows await a replay. */
+/* The session keeps its old tokens; what was computed of the new ones is dropped and the windows
+ * await a replay, an exact one where they were there: the next step gives what it would have given.
+ * Blocks that were stored stay so. */
 static void roll_back(struct job *j)
 {
     mote_session *s = j->s;
@@ -88,7 +97,15 @@ static void roll_back(struct job *j)
     s->n_kv = j->n_old_kv / c->prefix_multiple * c->prefix_multiple;
     mote__kv_cache_truncate(&s->seq.kv, s->n_kv);
     mote__kv_state_clear_pending(&s->seq.state);
-    s->replay = s->prefill == MOTE_PREFILL_BOUNDED ? MOTE_REPLAY_BOUNDED : MOTE_REPLAY_EXACT;
+    s->approximate_from = s->n_kv <= j->old_approximate ? UINT64_MAX : j->old_approximate;
+    if (j->was_live) {
+        s->replay = MOTE_REPLAY_EXACT;
+        if (s->follow_until <= s->n_ids &&
+            c->window) { /* fewer tokens than a window would have gone on from the old windows */
+            s->follow_origin = s->origin;
+            s->follow_until = s->n_ids + c->window - 1;
+        }
+    }
     s->live = s->n_ids == 0 || c->window == 0;
     if (s->live)
         mote__kv_state_clear_windows(&s->seq.state, 0, c->n_layers);
@@ -101,11 +118,8 @@ static void finish(struct job *j)
     mote_session *s = j->s;
     s->n_ids = s->n_kv = (size_t)j->k.end;
     s->live = 1;
-    if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 && j->k.publish_from < s->approximate_from)
-        s->approximate_from = j->k.publish_from;         /* a replay from position 0 is no approximation */
     if (j->k.fresh_decoder)
-        s->bounded_windows = s->prefill == MOTE_PREFILL_BOUNDED && j->k.decoder_begin > 0;
-    mote__persist_blocks(s);
+        s->origin = s->prefill == MOTE_PREFILL_BOUNDED ? j->k.decoder_begin : 0;
 }
 
 /* Logits of the live rows that were asked for, into the sessions' buffers. */
@@ -141,6 +155,33 @@ static int take_logits(mote_model *m, const struct job *jobs, const mote__segmen
             memcpy((float *)s->logits.data + s->n_logits++ * vocab, src, vocab * sizeof *src);
         }
     }
+    return 0;
+}
+
+/* Blocks go to the store as soon as the pass that ends them is done, so that a step which is
+ * cancelled or killed keeps them. What damaged weights make would be found at the logits only: so
+ * nothing leaves before the encoder's output was looked at. */
+static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job_of, size_t n,
+                        mote_err *err)
+{
+    const mote__pass *p = &m->pass;
+    const mote__config *c = &m->net.config;
+    int stored = 0;
+    for (size_t i = 0; i < n; i++)
+        stored |= jobs[job_of[i]].s->store != NULL;
+    uint32_t largest = 0;
+    for (size_t i = 0, all = stored ? p->n_slots * c->hc_mult * c->hidden_size : 0; i < all; i++) {
+        uint32_t bits;
+        memcpy(&bits, p->h + i, sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    if (largest >= 0x7f800000)
+        return mote__fail(err, MOTE_EFORMAT,
+                          "%s: the encoder's output is not finite: the weights are damaged",
+                          m->path);
+    for (size_t i = 0; i < n; i++)
+        mote__persist_blocks(jobs[job_of[i]].s, jobs[job_of[i]].at);
     return 0;
 }
 
@@ -180,6 +221,9 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
         left += s->n - s->skip;
         j->at += s->n;
     }
+    rc = offer_blocks(m, jobs, job_of, n, err);
+    if (rc)
+        return rc;
     if (left) {
         mote__pass_list_rows(p);
         rc = mote__pass_layers(p, c->decoder_start, c->n_layers);

@@ -5,7 +5,19 @@
 #include "base/map.h"
 
 /* Offsets of the fixed head; see docs/format-snapshot.md. */
-enum { MAGIC = 0, VERSION = 8, FLAGS = 12, TOKENS = 16, APPROXIMATE = 24, LAYERS = 32, WINDOW = 36, ROW_BYTES = 40, SOURCES = 44, HEAD = 48 };
+enum {
+    MAGIC = 0,
+    VERSION = 8,
+    FLAGS = 12,
+    TOKENS = 16,
+    APPROXIMATE = 24,
+    LAYERS = 32,
+    WINDOW = 36,
+    ROW_BYTES = 40,
+    SOURCES = 44,
+    ORIGIN = 48,
+    HEAD = 56
+};
 static const char magic[8] = "MOTESNAP";
 
 static void put32(uint8_t *p, uint32_t v)
@@ -62,13 +74,14 @@ void mote__snapshot_write(uint8_t *out, const mote__snapshot_head *h, const mote
     const mote__kv_layout *l = &kv->pool->layout;
     memcpy(out + MAGIC, magic, sizeof magic);
     put32(out + VERSION, MOTE_SNAPSHOT_VERSION);
-    put32(out + FLAGS, h->bounded_windows ? 1 : 0);
+    put32(out + FLAGS, 0);
     put64(out + TOKENS, h->n_tokens);
     put64(out + APPROXIMATE, h->approximate_from);
     put32(out + LAYERS, (uint32_t)s->n_layers);
     put32(out + WINDOW, (uint32_t)s->window);
     put32(out + ROW_BYTES, (uint32_t)s->row_bytes);
     put32(out + SOURCES, (uint32_t)l->n_sources);
+    put64(out + ORIGIN, h->origin);
     uint8_t *at = out + HEAD;
     for (size_t i = 0; i < s->n_layers; i++, at += 16) {
         put64(at, s->ring[i].start);
@@ -99,12 +112,16 @@ int mote__snapshot_peek(mote__snapshot_head *h, const uint8_t *b, size_t n, mote
 {
     if (n < HEAD || memcmp(b + MAGIC, magic, sizeof magic) != 0)
         return mote__fail(err, MOTE_EFORMAT, "snapshot: no snapshot (%zu bytes)", n);
+    if (mote__le32(b + VERSION) < MOTE_SNAPSHOT_VERSION) /* 1 did not say where windows began */
+        return mote__fail(err, MOTE_EUNSUPPORTED, "snapshot: version %u is no longer read",
+                          mote__le32(b + VERSION));
     if (mote__le32(b + VERSION) != MOTE_SNAPSHOT_VERSION)
         return mote__fail(err, MOTE_EVERSION, "snapshot: version %u, known is %d", mote__le32(b + VERSION), MOTE_SNAPSHOT_VERSION);
-    if (mote__le32(b + FLAGS) > 1)
+    if (mote__le32(b + FLAGS) != 0)
         return mote__fail(err, MOTE_EFORMAT, "snapshot: flags %#x", mote__le32(b + FLAGS));
-    *h = (mote__snapshot_head){ .n_tokens = mote__le64(b + TOKENS), .approximate_from = mote__le64(b + APPROXIMATE),
-                                .bounded_windows = (int)mote__le32(b + FLAGS) };
+    *h = (mote__snapshot_head){ .n_tokens = mote__le64(b + TOKENS),
+                                .approximate_from = mote__le64(b + APPROXIMATE),
+                                .origin = mote__le64(b + ORIGIN) };
     return 0;
 }
 

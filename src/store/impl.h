@@ -60,8 +60,10 @@ struct mote_store {
     int running;
     pthread_cond_t wake, done;
     mote__item *first, *last;              /* of the queue */
+    mote__item *under_way[MOTE_STORE_BATCH]; /* taken from it, not yet done */
+    size_t n_under_way;
     size_t n_waiting;
-    uint64_t n_put, n_done;
+    uint64_t n_put, n_done, n_batches;
     int stop;
     uint8_t (*touched)[MOTE_STORE_ID];     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
     size_t n_touched;
@@ -121,6 +123,14 @@ int mote__queue_start(mote__store *s);
 void mote__queue_stop(mote__store *s);
 int mote__queue_push(mote__store *s, mote__item *item, int even_if_full);  /* 0: taken; the item is freed either way in the end */
 void mote__item_free(mote__item *item);
+/* Extend `chain` as mote__store_match does, by blocks that wait to be written or are being written:
+ * shared where `pool` is theirs. */
+size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
+                         const int32_t *ids, size_t max, mote__kv_pool *pool,
+                         mote__kv_block **blocks, mote__chain *chain);
+int mote__queue_has(mote__store *s, const uint8_t *id);
+uint64_t mote__queue_batches(
+    mote__store *s); /* grows whenever some have left the queue for the index */
 /* A block to be written: its head is made, its payload is block's. */
 mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot, const uint8_t *head, mote__kv_pool *pool, mote__kv_block *block);
 void mote__queue_drop(mote__store *s, const mote__entry *e);               /* a damaged block */

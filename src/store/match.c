@@ -310,7 +310,15 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
     if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes || (want->exact_only && !mote__chain_exact(chain)))
         return 0;
     mote__chain began = *chain;
-    size_t n = match_directory(s, c, want, ids, max, pool, blocks, chain);
+    size_t n = 0, waiting;
+    uint64_t batches, then;
+    do { /* what the directory does not have yet may wait to be written */
+        then = mote__queue_batches(s);
+        n += match_directory(s, c, want, ids, max, pool, blocks, chain);
+        waiting = mote__queue_match(s, c, want, ids, max, pool, blocks, chain);
+        n += waiting;
+        batches = mote__queue_batches(s);
+    } while (chain->n_blocks < max && (waiting || batches != then));
     if (s->remote) {
         size_t more = mote__remote_match(s->remote, c, want, ids, max, pool, blocks, chain);
         if (want->n_remote)

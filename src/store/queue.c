@@ -57,6 +57,86 @@ void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key)
     mote__queue_push(s, it, 1);
 }
 
+/* ---- looking into it: what was put is there for all sessions of the process at once ---- */
+
+/* With the mutex held. */
+static const mote__item *find(const mote__store *s, const uint8_t *id)
+{
+    for (size_t i = 0; i < s->n_under_way; i++)
+        if (s->under_way[i]->kind == MOTE_ITEM_BLOCK &&
+            !memcmp(s->under_way[i]->slot.id, id, MOTE_STORE_ID))
+            return s->under_way[i];
+    for (const mote__item *it = s->first; it; it = it->next)
+        if (it->kind == MOTE_ITEM_BLOCK && !memcmp(it->slot.id, id, MOTE_STORE_ID))
+            return it;
+    return NULL;
+}
+
+int mote__queue_has(mote__store *s, const uint8_t *id)
+{
+    pthread_mutex_lock(&s->mutex);
+    int has = find(s, id) != NULL;
+    pthread_mutex_unlock(&s->mutex);
+    return has;
+}
+
+uint64_t mote__queue_batches(mote__store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    uint64_t n = s->n_batches;
+    pthread_mutex_unlock(&s->mutex);
+    return n;
+}
+
+/* A reference for the caller, or NULL. Blocks of another pool (another model that is the same) are
+ * copied. */
+static mote__kv_block *share(mote__store *s, const uint8_t *id, mote__kv_pool *pool)
+{
+    mote__kv_block *block = NULL, *copy;
+    mote__kv_pool *from = NULL;
+    pthread_mutex_lock(&s->mutex);
+    const mote__item *it = find(s, id);
+    if (it && it->pool && it->pool->layout.block_bytes == pool->layout.block_bytes) {
+        from = it->pool;
+        block = mote__kv_block_ref(it->block);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (!block || from == pool)
+        return block;
+    copy = mote__kv_block_new(pool);
+    if (copy)
+        memcpy(copy->data, block->data, pool->layout.block_bytes);
+    mote__kv_block_unref(from, block);
+    return copy;
+}
+
+size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
+                         const int32_t *ids, size_t max, mote__kv_pool *pool,
+                         mote__kv_block **blocks, mote__chain *chain)
+{
+    size_t first = chain->n_blocks;
+    while (chain->n_blocks < max) {
+        const int32_t *block_ids = ids + chain->n_blocks * MOTE_BLOCK_TOKENS;
+        int exact =
+            want->follow ? chain->n_blocks < want->follow->n_exact : mote__chain_exact(chain);
+        mote__chain next = mote__chain_next(c, chain, block_ids, exact);
+        mote__kv_block *block = share(s, next.id, pool);
+        if (!block && exact && !want->exact_only && !want->follow) {
+            next = mote__chain_next(c, chain, block_ids, 0);
+            block = share(s, next.id, pool);
+        }
+        if (!block)
+            break;
+        blocks[chain->n_blocks] = block;
+        *chain = next;
+    }
+    size_t n = chain->n_blocks - first;
+    pthread_mutex_lock(&s->mutex);
+    s->counts.matched_blocks += n;
+    pthread_mutex_unlock(&s->mutex);
+    return n;
+}
+
 static mote__store_put_result dropped(mote__store *s, int snapshot)
 {
     pthread_mutex_lock(&s->mutex);
@@ -102,17 +182,25 @@ mote__store_put_result mote__store_put(mote__store *s, const mote__store_context
     return mote__queue_block(s, &slot, head, pool, block);
 }
 
-mote__store_put_result mote__store_put_snapshot(mote__store *s, const mote__store_context *c, const mote__chain *chain, const int32_t *ids,
-                                                size_t n_tokens, int exact, const void *blob, size_t blob_bytes)
+mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__store_context *c,
+                                                 const mote__snapshot *snap, const int32_t *ids)
 {
-    size_t n_blocks = n_tokens / MOTE_BLOCK_TOKENS, n_tail = n_tokens % MOTE_BLOCK_TOKENS;
-    mote__item *it = s->running && n_blocks == chain->n_blocks && blob_bytes <= MOTE_STORE_MAX_SNAPSHOT ?
-                     mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    size_t n_blocks = snap->n_tokens / MOTE_BLOCK_TOKENS,
+           n_tail = snap->n_tokens % MOTE_BLOCK_TOKENS;
+    mote__item *it = s->running && n_blocks == snap->chain.n_blocks &&
+                             snap->blob_bytes <= MOTE_STORE_MAX_SNAPSHOT &&
+                             snap->origin <= UINT32_MAX
+                         ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it)
+                         : NULL;
     if (!it)
         return dropped(s, 1);
     it->kind = MOTE_ITEM_SNAPSHOT;
-    it->snap = (mote__snapfile){ .chain = *chain, .approximate = !exact || !mote__chain_exact(chain), .n_tail = (uint32_t)n_tail,
-                                 .blob_bytes = blob_bytes, .created = (uint64_t)mote__store_now(s) };
+    it->snap = (mote__snapfile){ .chain = snap->chain,
+                                 .approximate = !snap->exact || !mote__chain_exact(&snap->chain),
+                                 .n_tail = (uint32_t)n_tail,
+                                 .origin = (uint32_t)snap->origin,
+                                 .blob_bytes = snap->blob_bytes,
+                                 .created = (uint64_t)mote__store_now(s) };
     memcpy(it->snap.context, c->hash, MOTE_STORE_DIGEST);
     memcpy(it->snap.label, c->label, MOTE_STORE_LABEL);
     mote__chain tokens = { 0 };
@@ -129,7 +217,7 @@ mote__store_put_result mote__store_put_snapshot(mote__store *s, const mote__stor
         mote__item_free(it);
         return dropped(s, 1);
     }
-    mote__snapfile_write(it->file, &it->snap, tail, blob);
+    mote__snapfile_write(it->file, &it->snap, tail, snap->blob);
     mote__snap_entry e = mote__snap_entry_of(s, it);
     mote__recent_put(&s->recent, &e, c->hash, it->file, e.used);
     if (mote__queue_push(s, it, 0))
@@ -249,6 +337,8 @@ static void *writer(void *arg)
             items[n++] = s->first;
             s->first = s->first->next;
         }
+        memcpy(s->under_way, items, n * sizeof *items);
+        s->n_under_way = n;
         if (!s->first)
             s->last = NULL;
         pthread_mutex_unlock(&s->mutex);
@@ -256,6 +346,8 @@ static void *writer(void *arg)
         pthread_mutex_lock(&s->mutex);
         for (size_t i = 0; i < n; i++)
             count_end(s, items[i]);
+        s->n_under_way = 0;
+        s->n_batches++;
         pthread_mutex_unlock(&s->mutex);
         for (size_t i = 0; i < n; i++)
             mote__item_free(items[i]);                 /* before anybody hears that it is done: the pool may go then */

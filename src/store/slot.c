@@ -13,8 +13,18 @@
 enum { MAGIC = 0, VERSION = 8, CRC = 12, SLOT_BYTES = 16, PAYLOAD_BYTES = 20, N_IDS = 24, APPROXIMATE = 28, GENERATION = 32, CREATED = 40,
        N_BLOCKS = 48, ID = 64, PARENT = 80, CONTEXT = 96, LABEL = 128, SLOT_END = LABEL + MOTE_STORE_LABEL };
 enum { SEG_ID = 16, SEG_SLOT_BYTES = 20, SEG_PAYLOAD_BYTES = 24, SEG_END = 28 };
-enum { SNAP_BLOB = 16, SNAP_TAIL = 24, SNAP_BLOCKS = 32, SNAP_CREATED = 40, SNAP_EXACT = 48, SNAP_KEY = 64, SNAP_CHAIN = 80,
-       SNAP_TOKENS = LABEL + MOTE_STORE_LABEL, SNAP_END = SNAP_TOKENS + MOTE_STORE_ID };
+enum {
+    SNAP_BLOB = 16,
+    SNAP_TAIL = 24,
+    SNAP_BLOCKS = 32,
+    SNAP_CREATED = 40,
+    SNAP_EXACT = 48,
+    SNAP_ORIGIN = 56,
+    SNAP_KEY = 64,
+    SNAP_CHAIN = 80,
+    SNAP_TOKENS = LABEL + MOTE_STORE_LABEL,
+    SNAP_END = SNAP_TOKENS + MOTE_STORE_ID
+};
 
 static const uint8_t slot_magic[8] = "MOTESLT1", segment_magic[8] = "MOTESEG1", snapshot_magic[8] = "MOTESNP1";
 static const uint8_t context_tag[16] = "mote context", block_tag[16] = "mote block", snapshot_tag[16] = "mote snapshot";
@@ -270,6 +280,10 @@ int mote__segment_read(mote__segment_header *h, const uint8_t *page, size_t n, c
 
 /* ---- snapshot files ---- */
 
+/* An origin can be read from the key by whoever knows the rest: so a finder opens no file that it
+ * cannot use. */
+enum { KEY_ORIGIN = MOTE_STORE_ID - 4 };
+
 void mote__snapfile_key(mote__snapfile *s, const uint8_t *tail)
 {
     uint8_t numbers[12], digest[MOTE_STORE_DIGEST];
@@ -279,6 +293,15 @@ void mote__snapfile_key(mote__snapfile *s, const uint8_t *tail)
     mote__sha256(digest, (const void *const[]){ snapshot_tag, numbers, s->context, s->tokens, s->chain.id, tail },
                  (const size_t[]){ sizeof snapshot_tag, sizeof numbers, MOTE_STORE_DIGEST, MOTE_STORE_ID, MOTE_STORE_ID, s->n_tail * 4u }, 6);
     memcpy(s->key, digest, MOTE_STORE_ID);
+    mote__put_le32(s->key + KEY_ORIGIN, mote__le32(digest + KEY_ORIGIN) ^ s->origin);
+}
+
+int mote__snapfile_is(mote__snapfile *s, const uint8_t *tail, const uint8_t *key)
+{
+    s->origin = 0;
+    mote__snapfile_key(s, tail);
+    s->origin = mote__le32(s->key + KEY_ORIGIN) ^ mote__le32(key + KEY_ORIGIN);
+    return !memcmp(s->key, key, KEY_ORIGIN);
 }
 
 void mote__snapfile_write(uint8_t *file, const mote__snapfile *s, const uint8_t *tail, const void *blob)
@@ -292,6 +315,7 @@ void mote__snapfile_write(uint8_t *file, const mote__snapfile *s, const uint8_t 
     mote__put_le64(file + SNAP_BLOCKS, s->chain.n_blocks);
     mote__put_le64(file + SNAP_CREATED, s->created);
     mote__put_le64(file + SNAP_EXACT, s->chain.n_exact);
+    mote__put_le32(file + SNAP_ORIGIN, s->origin);
     memcpy(file + SNAP_KEY, s->key, MOTE_STORE_ID);
     memcpy(file + SNAP_CHAIN, s->chain.id, MOTE_STORE_ID);
     memcpy(file + CONTEXT, s->context, MOTE_STORE_DIGEST);
@@ -314,13 +338,18 @@ int mote__snapfile_read(mote__snapfile *s, const uint8_t *file, size_t n, const 
     if (mote__le32(file + CRC) != header_crc(file, n))
         return wrong(why, "checksum");
     uint32_t approximate = mote__le32(file + APPROXIMATE);
-    *s = (mote__snapfile){ .chain = { .n_blocks = mote__le64(file + SNAP_BLOCKS), .n_exact = mote__le64(file + SNAP_EXACT) },
-                           .approximate = approximate != 0, .n_tail = mote__le32(file + SNAP_TAIL),
-                           .blob_bytes = mote__le64(file + SNAP_BLOB), .created = mote__le64(file + SNAP_CREATED) };
+    *s = (mote__snapfile){ .chain = { .n_blocks = mote__le64(file + SNAP_BLOCKS),
+                                      .n_exact = mote__le64(file + SNAP_EXACT) },
+                           .approximate = approximate != 0,
+                           .n_tail = mote__le32(file + SNAP_TAIL),
+                           .origin = mote__le32(file + SNAP_ORIGIN),
+                           .blob_bytes = mote__le64(file + SNAP_BLOB),
+                           .created = mote__le64(file + SNAP_CREATED) };
     if (approximate > 1 || s->n_tail >= MOTE_BLOCK_TOKENS || s->blob_bytes > MOTE_STORE_MAX_SNAPSHOT || mote__snapfile_bytes(s) != n)
         return wrong(why, "size");
     if (s->chain.n_exact > s->chain.n_blocks || s->chain.n_blocks > INT64_MAX / MOTE_BLOCK_TOKENS ||
-        (!s->approximate && s->chain.n_exact != s->chain.n_blocks) || !all_zero(file + 56, 8) ||
+        (!s->approximate && s->chain.n_exact != s->chain.n_blocks) ||
+        !all_zero(file + SNAP_ORIGIN + 4, 4) ||
         !all_zero(file + SNAP_END, MOTE_SNAPSHOT_HEADER - SNAP_END))
         return wrong(why, "header");
     memcpy(s->key, file + SNAP_KEY, MOTE_STORE_ID);

@@ -61,13 +61,15 @@ typedef struct mote__snapfile {
     uint8_t key[MOTE_STORE_ID], tokens[MOTE_STORE_ID], context[MOTE_STORE_DIGEST];   /* tokens: the all-exact chain over the same ids */
     mote__chain chain;
     int approximate;
-    uint32_t n_tail;
+    uint32_t n_tail, origin; /* origin: where the decoder's windows began */
     uint64_t blob_bytes, created;
     char label[MOTE_STORE_LABEL];
 } mote__snapfile;
 
 static inline size_t mote__snapfile_bytes(const mote__snapfile *s) { return MOTE_SNAPSHOT_HEADER + s->n_tail * 4u + (size_t)s->blob_bytes; }
 void mote__snapfile_key(mote__snapfile *s, const uint8_t *tail);
+/* Whether `key` is that of s, whatever its origin; it is read from the key into s->origin. */
+int mote__snapfile_is(mote__snapfile *s, const uint8_t *tail, const uint8_t *key);
 /* The whole file; `file` has mote__snapfile_bytes. tail: little-endian ids. */
 void mote__snapfile_write(uint8_t *file, const mote__snapfile *s, const uint8_t *tail, const void *blob);
 int mote__snapfile_read(mote__snapfile *s, const uint8_t *file, size_t n, const uint8_t **tail, const uint8_t **blob, const char **why);

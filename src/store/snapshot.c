@@ -166,17 +166,20 @@ int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e)
 }
 
 /* One candidate: 1 = loaded and whole, 0 = not this one. */
-static int take(mote__store *s, const mote__store_context *c, const mote__snap_entry *e, const uint8_t *tail, int again, mote__snapshot *out)
+static int take(mote__store *s, const mote__store_context *c, const mote__snapshot_want *w,
+                const mote__snap_entry *e, const uint8_t *tail, int again, mote__snapshot *out)
 {
     mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail }, got;
+    uint64_t n_tokens = (uint64_t)e->chain.n_blocks * MOTE_BLOCK_TOKENS + e->n_tail;
     const uint8_t *file_tail, *blob;
     const char *why = "";
     size_t n;
     memcpy(want.context, c->hash, sizeof want.context);
     memcpy(want.tokens, e->tokens, sizeof want.tokens);
-    mote__snapfile_key(&want, tail);
-    if (memcmp(want.key, e->key, sizeof want.key))
+    if (!mote__snapfile_is(&want, tail, e->key))
         return 0;                                      /* another tail */
+    if (!w->any_origin && want.origin != w->origin && n_tokens > w->origin)
+        return 0; /* other windows */
     uint8_t *file = mote__recent_get(&s->recent, e->key, &n, mote__store_now(s));
     int recent = file != NULL, err = recent ? 0 : mote__snap_load(s, e->key, &file, &n);
     if (err && err != ENODATA) {
@@ -184,20 +187,26 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
         return 0;
     }
     int bad = err || mote__snapfile_read(&got, file, n, &file_tail, &blob, &why);
-    if (!bad && (!mote__snap_matches(&got, e) || memcmp(got.context, c->hash, sizeof got.context) || memcmp(file_tail, tail, got.n_tail * 4u))) {
+    if (!bad && (!mote__snap_matches(&got, e) || got.origin != want.origin ||
+                 memcmp(got.context, c->hash, sizeof got.context) ||
+                 memcmp(file_tail, tail, got.n_tail * 4u))) {
         bad = 1;
         why = "it is another one";
     }
     void *copy = bad ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)got.blob_bytes);
     if (copy) {
         memcpy(copy, blob, (size_t)got.blob_bytes);
-        *out = (mote__snapshot){ .chain = got.chain, .n_tokens = got.chain.n_blocks * MOTE_BLOCK_TOKENS + got.n_tail,
-                                 .exact = !got.approximate, .blob = copy, .blob_bytes = (size_t)got.blob_bytes };
+        *out = (mote__snapshot){ .chain = got.chain,
+                                 .n_tokens = (size_t)n_tokens,
+                                 .exact = !got.approximate,
+                                 .origin = got.origin,
+                                 .blob = copy,
+                                 .blob_bytes = (size_t)got.blob_bytes };
     }
     mote__free(NULL, MOTE_MEM_OTHER, file, n);
     if (bad && recent) {
         mote__recent_drop(&s->recent, e->key);
-        return take(s, c, e, tail, again, out);        /* from the disk */
+        return take(s, c, w, e, tail, again, out); /* from the disk */
     }
     if (bad) {
         mote__snap_entry now;
@@ -205,7 +214,7 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snap_e
         int there = !mote__index_snapshot_get(&s->reader, e->key, &now);
         pthread_mutex_unlock(&s->read_mutex);
         if (there && again)                                /* dropped and put anew while we looked, perhaps */
-            return take(s, c, e, tail, again - 1, out);
+            return take(s, c, w, e, tail, again - 1, out);
         if (there) {
             mote__store_log(s, "a snapshot is damaged (%s) and is dropped", err ? "the file is missing or cut" : why);
             pthread_mutex_lock(&s->mutex);
@@ -269,11 +278,11 @@ static int stands(mote__store *s, const mote__snap_entry *e)
     pthread_mutex_lock(&s->read_mutex);
     int there = !atomic_load(&s->damaged) && !mote__index_get(&s->reader, e->chain.id, &under);
     pthread_mutex_unlock(&s->read_mutex);
-    return there;
+    return there || mote__queue_has(s, e->chain.id);
 }
 
-int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids, size_t n_ids, int exact_only,
-                              mote__snapshot *out)
+int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids,
+                              size_t n_ids, const mote__snapshot_want *want, mote__snapshot *out)
 {
     *out = (mote__snapshot){ 0 };
     size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS;
@@ -294,7 +303,8 @@ int mote__store_find_snapshot(mote__store *s, const mote__store_context *c, cons
         seek at = { 0 };
         mote__snap_entry e;
         while (!found && !(rc = next_candidate(s, c, &at, tokens[k], (uint32_t)tail_ids, &e)))
-            found = e.chain.n_blocks == k && !(exact_only && e.approximate) && stands(s, &e) && take(s, c, &e, tail, 2, out);
+            found = e.chain.n_blocks == k && !(want->exact_only && e.approximate) &&
+                    stands(s, &e) && take(s, c, want, &e, tail, 2, out);
     }
     mote__free(NULL, MOTE_MEM_OTHER, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
     return found;

@@ -90,10 +90,11 @@ typedef struct mote__store_want {
     size_t *n_remote;                      /* NULL, or counts those that came from a server            */
 } mote__store_want;
 
-/* Extend `chain` (the root, or where another tier stopped) along ids, which begin at token 0 of the sequence, by stored blocks.
- * Block i goes into blocks[i] (room for n_ids / 256 pointers), taken from `pool`, one reference each, for the caller. Stops at the
- * first block that is missing, expired or damaged (that one is dropped from the store). Returns the number of blocks added; every
- * failure is logged and ends the walk. want may be NULL. */
+/* Extend `chain` (the root, or where another tier stopped) along ids, which begin at token 0 of the
+ * sequence, by stored blocks and by those that wait to be written. Block i goes into blocks[i]
+ * (room for n_ids / 256 pointers), taken from `pool`, one reference each, for the caller. Stops at
+ * the first block that is missing, expired or damaged (that one is dropped from the store). Returns
+ * the number of blocks added; every failure is logged and ends the walk. want may be NULL. */
 size_t mote__store_match(mote__store *store, const mote__store_context *c, const mote__store_want *want, const int32_t *ids,
                          size_t n_ids, mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
 
@@ -109,16 +110,26 @@ typedef struct mote__snapshot {
     mote__chain chain;                     /* the whole blocks it stands on                             */
     size_t n_tokens;                       /* of the prefix in all: 256 n_blocks + tail, tail < 256     */
     int exact;                             /* blocks and windows both                                   */
-    void *blob;                            /* owned (from find): mote__snapshot_free                    */
+    size_t origin; /* where the decoder's windows began: two states of the same tokens are equal
+                      only if this is, too (docs/format-snapshot.md)                 */
+    void *blob; /* owned (from seek): mote__snapshot_free                    */
     size_t blob_bytes;
 } mote__snapshot;
 
-/* Queue a snapshot of a sequence of `n_tokens` ids (all from token 0) that stands on `chain`. The blob is copied. */
-mote__store_put_result mote__store_put_snapshot(mote__store *store, const mote__store_context *c, const mote__chain *chain,
-                                                const int32_t *ids, size_t n_tokens, int exact, const void *blob, size_t blob_bytes);
+/* Queue a snapshot of a sequence of n_tokens ids (all from token 0). The blob is copied. */
+mote__store_put_result mote__store_keep_snapshot(mote__store *store, const mote__store_context *c,
+                                                 const mote__snapshot *snapshot,
+                                                 const int32_t *ids);
+
+typedef struct mote__snapshot_want {
+    int exact_only;
+    int any_origin; /* 0: only what has this origin, or ends at or before it     */
+    size_t origin;
+} mote__snapshot_want;
 /* The longest snapshot whose tokens are a prefix of ids (the newest of equals) and whose last whole block is stored; among equally
  * long ones an exact one. Returns 1 and fills *snapshot, or 0. Attach with mote__store_match(.follow = &snapshot->chain). */
-int mote__store_find_snapshot(mote__store *store, const mote__store_context *c, const int32_t *ids, size_t n_ids, int exact_only,
+int mote__store_seek_snapshot(mote__store *store, const mote__store_context *c, const int32_t *ids,
+                              size_t n_ids, const mote__snapshot_want *want,
                               mote__snapshot *snapshot);
 void mote__snapshot_free(mote__snapshot *snapshot);
 

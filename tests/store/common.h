@@ -14,6 +14,27 @@
 #include "store/slot.h"
 #include "test.h"
 
+/* Snapshots whose windows began at 0. */
+static inline mote__store_put_result mote__store_put_snapshot(
+    mote__store *s, const mote__store_context *c, const mote__chain *chain, const int32_t *ids,
+    size_t n, int exact, const void *blob, size_t n_blob)
+{
+    mote__snapshot snap = { .chain = *chain,
+                            .n_tokens = n,
+                            .exact = exact,
+                            .blob = (void *)(uintptr_t)blob,
+                            .blob_bytes = n_blob };
+    return mote__store_keep_snapshot(s, c, &snap, ids);
+}
+
+static inline int mote__store_find_snapshot(mote__store *s, const mote__store_context *c,
+                                            const int32_t *ids, size_t n, int exact_only,
+                                            mote__snapshot *out)
+{
+    return mote__store_seek_snapshot(
+        s, c, ids, n, &(mote__snapshot_want){ .exact_only = exact_only, .any_origin = 1 }, out);
+}
+
 typedef struct fixture {
     char dir[256];
     mote__kv_pool pool;
