@@ -1,11 +1,13 @@
-/* The index compared with the files that are there, at opening and whenever a segment turns out to be another than the index says.
+/* The index compared with the files that are there, at opening and whenever a segment turns out to
+ * be another than the index says.
  *
- * What the index says of a segment: that there is such a file, its sizes, and that each of its slots is in `block` or in `free`. Where
- * that is not so, the file is right: rows that cannot be go, slots that no row names are read, and what is whole in them is taken in.
- * Nothing is believed of a row that was not compared with the file. Times of use are kept.
+ * What the index says of a segment: that there is such a file, its sizes, and that each of its
+ * slots is in `block` or in `free`. Where that is not so, the file is right: rows that cannot be
+ * go, slots that no row names are read, and what is whole in them is taken in. Nothing is believed
+ * of a row that was not compared with the file. Times of use are kept.
  *
- * What this leaves to others: whether a slot holds what its row says (store/match.c and verify), an index that SQLite itself calls
- * damaged (store/rebuild.c). */
+ * What this leaves to others: whether a slot holds what its row says (store/match.c and verify), an
+ * index that SQLite itself calls damaged (store/rebuild.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,10 +21,11 @@
 
 /* ---- a segment's file ---- */
 
-/* Sizes by the first whole slot: one that begins with its magic, at a place where such a slot can be, and passes every check. */
+/* Sizes by the first whole slot: one that begins with its magic, at a place where such a slot can
+ * be, and passes every check. */
 static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
 {
-    enum { PAGES = 1 << 16 };              /* so many are looked at: 256 MiB that hold data */
+    enum { PAGES = 1 << 16 }; /* so many are looked at: 256 MiB that hold data */
     uint8_t head[32];
     const char *why;
     off_t at = MOTE_SEGMENT_HEADER;
@@ -32,7 +35,8 @@ static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
             break;
         if (data > at)
             at = (data + MOTE_SLOT_ALIGN - 1) / MOTE_SLOT_ALIGN * MOTE_SLOT_ALIGN;
-        if (at + MOTE_SLOT_HEAD > size || mote__read_full(s, fd, &(struct iovec){ head, sizeof head }, 1, at))
+        if (at + MOTE_SLOT_HEAD > size ||
+            mote__read_full(s, fd, &(struct iovec){ head, sizeof head }, 1, at))
             break;
         size_t slot_bytes = mote__le32(head + 16), payload = mote__le32(head + 20);
         if (memcmp(head, "MOTESLT1", 8) || !slot_bytes || slot_bytes != mote__slot_bytes(payload) ||
@@ -41,7 +45,8 @@ static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
         mote__slot slot;
         uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, slot_bytes);
         int whole = image && !mote__read_full(s, fd, &(struct iovec){ image, slot_bytes }, 1, at) &&
-                    !mote__slot_read(&slot, image, image + MOTE_SLOT_HEAD, payload, image + MOTE_SLOT_HEAD + payload, slot_bytes, &why);
+                    !mote__slot_read(&slot, image, image + MOTE_SLOT_HEAD, payload,
+                                     image + MOTE_SLOT_HEAD + payload, slot_bytes, &why);
         mote__free(NULL, MOTE_MEM_OTHER, image, slot_bytes);
         if (whole) {
             g->slot_bytes = (uint32_t)slot_bytes;
@@ -63,11 +68,12 @@ static int write_header(mote__store *s, const char *path, const mote__segment *g
         e = errno;
     if (fd >= 0)
         s->io->close(s->io->ctx, fd);
-    mote__segfile_kill(s, g->id);          /* it was opened as a file of somebody else's */
+    mote__segfile_kill(s, g->id); /* it was opened as a file of somebody else's */
     return e;
 }
 
-mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mote__segment *g, const char **why)
+mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mote__segment *g,
+                                       const char **why)
 {
     char name[32], path[4200];
     uint8_t page[MOTE_SEGMENT_HEADER];
@@ -102,12 +108,17 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
         state = MOTE_SEGMENT_FOREIGN;
     } else if (mend && !s->read_only) {
         int bad = write_header(s, path, g);
-        mote__store_log(s, "%s: its header was damaged (%s) and %s", name, *why, bad ? "cannot be written" : "is written again");
+        mote__store_log(s, "%s: its header was damaged (%s) and %s", name, *why,
+                        bad ? "cannot be written" : "is written again");
     }
     s->io->close(s->io->ctx, fd);
-    uint64_t largest = s->tuning.segment_bytes > (size_t)4 << 30 ? s->tuning.segment_bytes : (uint64_t)4 << 30, bytes = (uint64_t)size;
-    bytes = bytes < largest ? bytes : largest;         /* nobody makes larger ones */
-    g->n_slots = bytes > MOTE_SEGMENT_HEADER && g->slot_bytes ? (uint32_t)((bytes - MOTE_SEGMENT_HEADER) / g->slot_bytes) : 0;
+    uint64_t largest = s->tuning.segment_bytes > (size_t)4 << 30 ? s->tuning.segment_bytes
+                                                                 : (uint64_t)4 << 30,
+             bytes = (uint64_t)size;
+    bytes = bytes < largest ? bytes : largest; /* nobody makes larger ones */
+    g->n_slots = bytes > MOTE_SEGMENT_HEADER && g->slot_bytes
+                     ? (uint32_t)((bytes - MOTE_SEGMENT_HEADER) / g->slot_bytes)
+                     : 0;
     return state;
 }
 
@@ -117,7 +128,8 @@ static int holds(mote__store *s, const mote__entry *e, uint8_t *image)
 {
     mote__slot slot;
     const char *why;
-    return !mote__slot_load(s, &e->place, image, &slot, &why) && !mote__slot_matches(&slot, e, &why);
+    return !mote__slot_load(s, &e->place, image, &slot, &why) &&
+           !mote__slot_matches(&slot, e, &why);
 }
 
 /* A slot in both tables: the file says which row is right. */
@@ -127,7 +139,8 @@ static int end_overlaps(mote__store *s, const mote__segment *g, uint8_t *image, 
     mote__place p;
     mote__entry e;
     int rc = 0;
-    for (int64_t after = -1; !rc && !(rc = mote__index_overlap(x, g->id, after, &p)); after = p.slot) {
+    for (int64_t after = -1; !rc && !(rc = mote__index_overlap(x, g->id, after, &p));
+         after = p.slot) {
         rc = mote__index_at(x, &p, &e);
         if (!rc)
             rc = holds(s, &e, image) ? mote__index_take_free(x, &p) : mote__index_drop(x, &e);
@@ -186,7 +199,10 @@ static int mend_rows(mote__store *s, const mote__segment *g, uint64_t *n_dropped
 /* ---- all of it ---- */
 
 /* By segment: how many rows, and how far they go. */
-typedef struct tally { mote__census *rows; size_t n; } tally;
+typedef struct tally {
+    mote__census *rows;
+    size_t n;
+} tally;
 
 static int count_rows(mote__index *x, int of_free, tally *t)
 {
@@ -197,7 +213,8 @@ static int count_rows(mote__index *x, int of_free, tally *t)
         if (!rows)
             return MOTE_ENOMEM;
         t->rows = rows;
-        int rc = mote__index_census(x, of_free, t->n ? rows[t->n - 1].segment : INT64_MIN, rows + t->n, STEP, &n);
+        int rc = mote__index_census(x, of_free, t->n ? rows[t->n - 1].segment : INT64_MIN,
+                                    rows + t->n, STEP, &n);
         if (rc)
             return rc;
         t->n += n;
@@ -240,8 +257,10 @@ static int list_segments(mote__index *x, mote__segment **list, size_t *n)
     return rc < 0 ? rc : 0;
 }
 
-/* One segment: its file is not there or not one, or its rows do not fit. Counts what is off; mend: inside a transaction, and put right. */
-static int care_for(mote__store *s, const mote__segment *g, const mote__census *blocks, const mote__census *unused, int mend, int *off)
+/* One segment: its file is not there or not one, or its rows do not fit. Counts what is off; mend:
+ * inside a transaction, and put right. */
+static int care_for(mote__store *s, const mote__segment *g, const mote__census *blocks,
+                    const mote__census *unused, int mend, int *off)
 {
     mote__index *x = &s->writer;
     mote__segment file;
@@ -251,16 +270,17 @@ static int care_for(mote__store *s, const mote__segment *g, const mote__census *
     int rc = 0;
     mote__segment_state state = mote__segment_look(s, g->id, mend, &file, &why);
     if (state == MOTE_SEGMENT_UNREADABLE)
-        return 0;                          /* whoever looks for its blocks tells of it */
+        return 0; /* whoever looks for its blocks tells of it */
     if (state != MOTE_SEGMENT_SOUND) {
         ++*off;
         rc = mend ? mote__index_forget_segment(x, g->id, &n) : 0;
         if (mend && !rc)
-            mote__store_log(s, "segment %08x is gone (%s), and %llu blocks with it", (unsigned)g->id, why ? why : "there is no such file",
+            mote__store_log(s, "segment %08x is gone (%s), and %llu blocks with it",
+                            (unsigned)g->id, why ? why : "there is no such file",
                             (unsigned long long)n);
         return rc;
     }
-    *off += why != NULL;                   /* a header to be written again */
+    *off += why != NULL; /* a header to be written again */
     int fits = file.slot_bytes == g->slot_bytes && file.payload_bytes == g->payload_bytes &&
                blocks->n + unused->n == g->n_slots && blocks->highest < (int64_t)file.n_slots &&
                blocks->highest < (int64_t)g->n_slots && unused->highest < (int64_t)g->n_slots &&
@@ -274,13 +294,16 @@ static int care_for(mote__store *s, const mote__segment *g, const mote__census *
     if (mend) {
         rc = mend_rows(s, &file, &n);
         if (!rc)
-            mote__store_log(s, "the index was wrong about segment %08x and is mended: %llu of its blocks were not there", (unsigned)g->id,
-                            (unsigned long long)n);
+            mote__store_log(s,
+                            "the index was wrong about segment %08x and is mended: %llu of its "
+                            "blocks were not there",
+                            (unsigned)g->id, (unsigned long long)n);
     }
     return rc;
 }
 
-/* Everything but snapshots, inside a transaction: of reading, to see what is off; of writing, to mend it. */
+/* Everything but snapshots, inside a transaction: of reading, to see what is off; of writing, to
+ * mend it. */
 static int examine(mote__store *s, int mend, int *off)
 {
     mote__index *x = &s->writer;
@@ -304,7 +327,10 @@ static int examine(mote__store *s, int mend, int *off)
             if (!rc)
                 rc = mote__index_mend_times(x, now);
             if (!rc)
-                mote__store_log(s, "the index had numbers that cannot be, and is mended: %llu of its blocks were nowhere", (unsigned long long)lost);
+                mote__store_log(s,
+                                "the index had numbers that cannot be, and is mended: %llu of its "
+                                "blocks were nowhere",
+                                (unsigned long long)lost);
             free(unused.rows);
             unused.rows = NULL;
             if (!rc)
@@ -312,25 +338,29 @@ static int examine(mote__store *s, int mend, int *off)
         }
     }
     for (size_t i = 0; i < n && !rc; i++)
-        rc = care_for(s, &list[i], rows_of(&blocks, list[i].id), rows_of(&unused, list[i].id), mend, off);
+        rc = care_for(s, &list[i], rows_of(&blocks, list[i].id), rows_of(&unused, list[i].id), mend,
+                      off);
     free(list);
     free(blocks.rows);
     free(unused.rows);
     return rc;
 }
 
-/* Snapshots without a file, or whose files have other sizes than the index says, which is what their budget counts. */
+/* Snapshots without a file, or whose files have other sizes than the index says, which is what
+ * their budget counts. */
 static int care_for_snapshots(mote__store *s)
 {
     mote__snap_entry e, now;
     int rc;
-    for (const uint8_t *after = NULL; !(rc = mote__index_snapshot_next(&s->writer, after, &e)); after = e.key) {
+    for (const uint8_t *after = NULL; !(rc = mote__index_snapshot_next(&s->writer, after, &e));
+         after = e.key) {
         char name[64], path[4200];
         struct stat st;
         mote__snap_name(name, e.key);
         mote__store_path(s, path, name);
         int gone = lstat(path, &st) || !S_ISREG(st.st_mode);
-        if (gone && !mote__index_snapshot_get(&s->writer, e.key, &now) && (lstat(path, &st) || !S_ISREG(st.st_mode))) {
+        if (gone && !mote__index_snapshot_get(&s->writer, e.key, &now) &&
+            (lstat(path, &st) || !S_ISREG(st.st_mode))) {
             mote__drop_snapshot(s, e.key);
             mote__store_log(s, "%s is gone", name);
             s->mended++;

@@ -1,5 +1,5 @@
-/* The files of a store's directory, as names: opened so that nobody waits and no link is followed, put out of the way without
- * overwriting anything. */
+/* The files of a store's directory, as names: opened so that nobody waits and no link is followed,
+ * put out of the way without overwriting anything. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ int mote__store_open_file(const mote__store *s, const char *path, int flags, mod
         e = ENXIO;
     int now = e ? 0 : fcntl(fd, F_GETFL);
     if (!e && now >= 0)
-        fcntl(fd, F_SETFL, now & ~O_NONBLOCK);         /* io_uring would not wait for the disk */
+        fcntl(fd, F_SETFL, now & ~O_NONBLOCK); /* io_uring would not wait for the disk */
     if (!e)
         return fd;
     s->io->close(s->io->ctx, fd);
@@ -33,11 +33,11 @@ int mote__file_is_other(int e) { return e == ELOOP || e == ENXIO || e == EISDIR 
 
 const char *mote__file_problem(int e)
 {
-    return e == ELOOP                 ? "it is a symbolic link"
-           : e == EISDIR              ? "it is a directory"
-           : mote__file_is_other(e)   ? "it is no regular file"
-           : e == ENOENT              ? "it is not there"
-                                      : strerror(e);
+    return e == ELOOP               ? "it is a symbolic link"
+           : e == EISDIR            ? "it is a directory"
+           : mote__file_is_other(e) ? "it is no regular file"
+           : e == ENOENT            ? "it is not there"
+                                    : strerror(e);
 }
 
 int mote__store_set_aside(mote__store *s, const char *name, const char *why)
@@ -75,9 +75,14 @@ void mote__store_judge_dir(mote__store *s)
     if (stat(s->dir, &st))
         return;
     if (st.st_mode & 022)
-        mote__store_log(s, "other users can write this directory (mode %04o), and so decide what a prompt is taken to mean:"
-                           " 'chmod go-w' it", (unsigned)st.st_mode & 07777);
+        mote__store_log(s,
+                        "other users can write this directory (mode %04o), and so decide what a "
+                        "prompt is taken to mean:"
+                        " 'chmod go-w' it",
+                        (unsigned)st.st_mode & 07777);
     else if (st.st_uid != geteuid())
-        mote__store_log(s, "this directory belongs to another user (%u), who decides what a prompt is taken to mean",
+        mote__store_log(s,
+                        "this directory belongs to another user (%u), who decides what a prompt is "
+                        "taken to mean",
                         (unsigned)st.st_uid);
 }

@@ -1,5 +1,6 @@
-/* A disk without room: how gc and rm give some back all the same. The index needs room to write down that room was given back; so the
- * room goes first, and the index hears of it after. A crash in between leaves entries whose slots are not whole, which are found. */
+/* A disk without room: how gc and rm give some back all the same. The index needs room to write
+ * down that room was given back; so the room goes first, and the index hears of it after. A crash
+ * in between leaves entries whose slots are not whole, which are found. */
 #include <sys/statvfs.h>
 
 #include "store/impl.h"
@@ -19,7 +20,7 @@ static int can_commit(mote__store *s)
     if (!rc)
         rc = mote__index_commit(&s->writer);
     mote__index_rollback(&s->writer);
-    return !rc || !s->writer.full;         /* other failures are not ours to deal with */
+    return !rc || !s->writer.full; /* other failures are not ours to deal with */
 }
 
 static int empty_slot(mote__store *s, const mote__place *p)
@@ -35,7 +36,7 @@ static int empty_slot(mote__store *s, const mote__place *p)
 
 void mote__store_make_way(mote__store *s, uint64_t bytes)
 {
-    enum { MOST = 64 };                    /* that wait for room to be dropped */
+    enum { MOST = 64 }; /* that wait for room to be dropped */
     mote__place p = { 0 };
     mote__entry e, waiting[MOST];
     size_t n_waiting = 0;
@@ -44,7 +45,8 @@ void mote__store_make_way(mote__store *s, uint64_t bytes)
         return;
     for (int64_t slot = -1; !mote__index_free_next(&s->writer, p.segment, slot, &p); slot = p.slot)
         empty_slot(s, &p);
-    while (n_waiting < MOST && (room_left(s) < bytes || !can_commit(s)) && !mote__index_leaf(&s->writer, (int64_t)n_waiting, &e)) {
+    while (n_waiting < MOST && (room_left(s) < bytes || !can_commit(s)) &&
+           !mote__index_leaf(&s->writer, (int64_t)n_waiting, &e)) {
         n += (uint64_t)empty_slot(s, &e.place);
         if (mote__drop_entries(s, &e, 1)) {
             if (!s->writer.full)
@@ -54,6 +56,7 @@ void mote__store_make_way(mote__store *s, uint64_t bytes)
     }
     if (n_waiting)
         mote__drop_entries(s, waiting, n_waiting);
-    if (n)
-        mote__store_log(s, "the disk is full: the %llu least recently used blocks gave way", (unsigned long long)n);
+    if (n && !bytes)
+        mote__store_log(s, "the disk is full: the %llu least recently used blocks gave way",
+                        (unsigned long long)n);
 }

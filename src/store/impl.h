@@ -109,7 +109,8 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
 int mote__store_care(mote__store *s);
 /* ---- full.c: with write_mutex held ---- */
 /* On a full disk: free slots, and where that is not enough the least recently used blocks, give their room back before the index, which
- * may need some, hears of it: until a transaction is possible and there are `bytes`. */
+ * may need some, hears of it: until a transaction is possible and there are `bytes` (not 0: of
+ * what is to go anyway). */
 enum { MOTE_STORE_ENOUGH = 1 << 20 };      /* for the journal of some hundred rows */
 void mote__store_make_way(mote__store *s, uint64_t bytes);
 /* ---- rebuild.c: everything else has been shut out ---- */

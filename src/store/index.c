@@ -437,8 +437,9 @@ int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, co
     char name[3 * 4096 + 64];
     if (uri(name, sizeof name, path, mode == MOTE_INDEX_IMMUTABLE ? "?immutable=1" : ""))
         return mote__fail(err, MOTE_EIO, "%s: the path is too long", path);
-    int reading = mode == MOTE_INDEX_READ || mode == MOTE_INDEX_IMMUTABLE;
-    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | (reading ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE), vfs);
+    /* whoever reads may have to undo what a dead process has left half done, so the file is opened for writing where it can be */
+    int access = mode == MOTE_INDEX_IMMUTABLE ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | access, vfs);
     int64_t application = 0, version = 0, meta = 0;
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(x->db, 1);
@@ -446,6 +447,8 @@ int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, co
         sqlite3_db_config(x->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         rc = set_up(x, mode == MOTE_INDEX_WRITE);
     }
+    if (rc == SQLITE_OK && mode == MOTE_INDEX_READ)
+        rc = execute(x, "PRAGMA query_only = ON");
     if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
         rc = sqlite3_exec(x->db, "PRAGMA page_size = 4096; PRAGMA journal_mode = MEMORY; PRAGMA application_id = 0x4d4f5445;"
                                  "PRAGMA user_version = 1; BEGIN", NULL, NULL, NULL);

@@ -3,14 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-int mote__file_size_allowed(uint64_t end)
-{
-    struct rlimit r;
-    return getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || end <= r.rlim_cur;
-}
+#include "base/file_limit.h"
 
 static int too_large(void)
 {

@@ -34,8 +34,4 @@ typedef struct mote__store_io {
 
 extern const mote__store_io mote__store_io_system;
 
-/* Whether the process may write a file up to `end` (RLIMIT_FSIZE): writing beyond raises SIGXFSZ, which ends a process, and a library
- * leaves signals alone. */
-int mote__file_size_allowed(uint64_t end);
-
 #endif

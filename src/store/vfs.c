@@ -9,6 +9,8 @@
 
 #include <sqlite3.h>
 
+#include "base/file_limit.h"
+
 struct mote__vfs {
     sqlite3_vfs vfs;
     sqlite3_vfs *system;

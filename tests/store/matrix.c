@@ -1,7 +1,9 @@
-/* Each file of a store in each wrong state, and then each thing that one does with a store: it ends within seconds, what comes back is
- * right, what can be served is served, nothing of somebody else's is changed, and afterwards the store works.
+/* Each file of a store in each wrong state, and then each thing that one does with a store: it ends
+ * within seconds, what comes back is right, what can be served is served, nothing of somebody
+ * else's is changed, and afterwards the store works.
  *
- * Each cell runs in a process of its own, which an alarm ends, and not as root, for whom nothing is forbidden. */
+ * Each cell runs in a process of its own, which an alarm ends, and not as root, for whom nothing is
+ * forbidden. */
 #include <ftw.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -10,22 +12,61 @@
 
 #include "common.h"
 
-enum { BYTES = 1000, BLOCKS = 4, PROMPTS = 3, N_IDS = BLOCKS * 256 + 9, NOBODY = 65534, SECONDS = 20 };
+enum {
+    BYTES = 1000,
+    BLOCKS = 4,
+    PROMPTS = 3,
+    N_IDS = BLOCKS * 256 + 9,
+    NOBODY = 65534,
+    SECONDS = 20
+};
 static int32_t ids[PROMPTS][N_IDS];
-static char root[200], victim[300];                          /* everything lies in root */
+static char root[200], victim[300]; /* everything lies in root */
 static const char precious[] = "what belongs to somebody else\n";
 
-typedef enum damage { MISSING, EMPTY, CUT, FOREIGN, LINK, HARD_LINK, FIFO, SOCKET, DIRECTORY, READ_ONLY, UNREADABLE, N_DAMAGES } damage;
-static const char *const damage_names[] = { "missing", "empty", "cut", "foreign", "symbolic link", "hard link", "fifo", "socket", "directory",
-                                            "read-only", "unreadable" };
-typedef enum op { OP_RUN, OP_VERIFY, OP_REBUILD, OP_GC, OP_RM, OP_EXPORT, OP_STAT, OP_LS, OP_LIVE, N_OPS } op;
-static const char *const op_names[] = { "run", "verify", "verify --rebuild", "gc", "rm --all", "export", "stat", "ls", "live" };
-static const char *const files[] = { "index.db", "lock", "seg-00000001.mote", "SNAPSHOT",
-                                     /* what should not be there, or does not matter: only some operations */
-                                     "index.db-journal", "index.db-wal", "index.db-shm", "seg-00000002.mote", "seg-00000000.mote",
-                                     "seg-ffffffff.mote", "index.new" };
+typedef enum damage {
+    MISSING,
+    EMPTY,
+    CUT,
+    FOREIGN,
+    LINK,
+    HARD_LINK,
+    FIFO,
+    SOCKET,
+    DIRECTORY,
+    READ_ONLY,
+    UNREADABLE,
+    N_DAMAGES
+} damage;
+static const char *const damage_names[] = { "missing",       "empty",     "cut",       "foreign",
+                                            "symbolic link", "hard link", "fifo",      "socket",
+                                            "directory",     "read-only", "unreadable" };
+typedef enum op {
+    OP_RUN,
+    OP_VERIFY,
+    OP_REBUILD,
+    OP_GC,
+    OP_RM,
+    OP_EXPORT,
+    OP_STAT,
+    OP_LS,
+    OP_LIVE,
+    N_OPS
+} op;
+static const char *const op_names[] = { "run",  "verify",   "verify --rebuild",
+                                        "gc",   "rm --all", "export",
+                                        "stat", "ls",       "live" };
+static const char *const files[] = {
+    "index.db", "lock", "seg-00000001.mote", "SNAPSHOT",
+    /* what should not be there, or does not matter: only some operations */
+    "index.db-journal", "index.db-wal", "index.db-shm", "seg-00000002.mote", "seg-00000000.mote",
+    "seg-ffffffff.mote", "index.new"
+};
 enum { N_FILES = sizeof files / sizeof *files, SEGMENT = 2, SNAPSHOT = 3 };
-static int worth_it(int file, op o) { return file <= SNAPSHOT || o == OP_RUN || o == OP_REBUILD || o == OP_RM || o == OP_LIVE; }
+static int worth_it(int file, op o)
+{
+    return file <= SNAPSHOT || o == OP_RUN || o == OP_REBUILD || o == OP_RM || o == OP_LIVE;
+}
 
 static void fill(const char *path, size_t n)
 {
@@ -93,13 +134,19 @@ static void apply(const char *path, damage d)
 
 /* ---- in the child ---- */
 
-#define die(...) do { fprintf(stderr, __VA_ARGS__); fprintf(stderr, "\n%s", f->log); _exit(1); } while (0)
+#define die(...)                                                                                   \
+    do {                                                                                           \
+        fprintf(stderr, __VA_ARGS__);                                                              \
+        fprintf(stderr, "\n%s", f->log);                                                           \
+        _exit(1);                                                                                  \
+    } while (0)
 
 static size_t served(fixture *f, int p)
 {
     mote__kv_block *blocks[BLOCKS];
     mote__chain chain = { 0 }, at = { 0 };
-    size_t n = mote__store_match(f->store, &f->context, NULL, ids[p], N_IDS, &f->pool, blocks, &chain);
+    size_t n =
+        mote__store_match(f->store, &f->context, NULL, ids[p], N_IDS, &f->pool, blocks, &chain);
     for (size_t i = 0; i < n; i++) {
         at = mote__chain_next(&f->context, &at, ids[p] + i * 256, 1);
         if (!is_content(blocks[i]->data, BYTES, at.id))
@@ -114,7 +161,8 @@ static void put(fixture *f, int p)
     mote__chain chain = { 0 };
     put_blocks(f, &f->context, &f->pool, &chain, ids[p], BLOCKS, BLOCKS);
     if (p == 0)
-        mote__store_put_snapshot(f->store, &f->context, &chain, ids[0], N_IDS, 1, "the windows", 12);
+        mote__store_put_snapshot(f->store, &f->context, &chain, ids[0], N_IDS, 1, "the windows",
+                                 12);
     mote__store_flush(f->store, NULL);
 }
 
@@ -223,7 +271,9 @@ static void must_work(fixture *f)
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
-    (void)st; (void)kind; (void)ftw;
+    (void)st;
+    (void)kind;
+    (void)ftw;
     return remove(path);
 }
 static void remove_all(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
@@ -236,7 +286,8 @@ static void copy_store(const char *from, const char *to)
         char a[600], b[600], buffer[65536];
         snprintf(a, sizeof a, "%s/%s", from, e->d_name);
         snprintf(b, sizeof b, "%s/%s", to, e->d_name);
-        int in = e->d_name[0] == '.' ? -1 : open(a, O_RDONLY), out = in < 0 ? -1 : open(b, O_WRONLY | O_CREAT, 0600);
+        int in = e->d_name[0] == '.' ? -1 : open(a, O_RDONLY),
+            out = in < 0 ? -1 : open(b, O_WRONLY | O_CREAT, 0600);
         for (ssize_t n; in >= 0 && (n = read(in, buffer, sizeof buffer)) > 0;)
             assert_int_equal(write(out, buffer, (size_t)n), n);
         if (in >= 0)
@@ -276,15 +327,17 @@ static void cell(const char *dir, const char *name, int file, damage d, op o)
     /* a stray file is where it was or aside, as it was */
     snprintf(aside, sizeof aside, "%s.aside", path);
     struct stat st;
-    if (d == FOREIGN && file > SNAPSHOT && strncmp(name, "index", 5) && lstat(path, &st) && lstat(aside, &st)) {
+    if (d == FOREIGN && file > SNAPSHOT && strncmp(name, "index", 5) && lstat(path, &st) &&
+        lstat(aside, &st)) {
         fprintf(stderr, "the stray file is gone\n%s", p->log);
         _exit(1);
     }
     /* whoever forbids to write must permit it */
-    if ((d == READ_ONLY || d == UNREADABLE) && (!strcmp(name, "lock") || !strncmp(name, "index.db", 8)))
+    if ((d == READ_ONLY || d == UNREADABLE) &&
+        (!strcmp(name, "lock") || !strncmp(name, "index.db", 8)))
         chmod(path, 0600);
     if (file == SEGMENT && d == UNREADABLE)
-        operate(&f, OP_VERIFY, path, d, found);              /* a run leaves alone what it may not read */
+        operate(&f, OP_VERIFY, path, d, found); /* a run leaves alone what it may not read */
     must_work(&f);
     if (!victim_whole()) {
         fprintf(stderr, "somebody else's file was changed afterwards\n%s", p->log);
@@ -293,8 +346,8 @@ static void cell(const char *dir, const char *name, int file, damage d, op o)
     _exit(0);
 }
 
-static int in_child(void (*body)(const char *dir, const char *name, int file, damage d, op o), const char *dir, const char *name, int file,
-                    damage d, op o)
+static int in_child(void (*body)(const char *dir, const char *name, int file, damage d, op o),
+                    const char *dir, const char *name, int file, damage d, op o)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -362,33 +415,51 @@ static void each_file(void **state)
                 make_victim();
                 int status = in_child(cell, dir, name, file, d, o);
                 if (status) {
-                    fprintf(stderr, "%s, %s, %s: %s %d\n", files[file], damage_names[d], op_names[o],
-                            WIFSIGNALED(status) ? "ended by signal" : "failed with", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+                    fprintf(stderr, "%s, %s, %s: %s %d\n", files[file], damage_names[d],
+                            op_names[o], WIFSIGNALED(status) ? "ended by signal" : "failed with",
+                            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
                     bad++;
                 }
                 remove_all(dir);
                 unlink(victim);
                 n++;
             }
-    printf("  %d files, %d damages, %d operations: %d cells\n", (int)N_FILES, (int)N_DAMAGES, (int)N_OPS, n);
+    printf("  %d files, %d damages, %d operations: %d cells\n", (int)N_FILES, (int)N_DAMAGES,
+           (int)N_OPS, n);
     assert_int_equal(bad, 0);
 }
 
 /* ---- the directory itself ---- */
 
-typedef enum dir_case { D_MISSING, D_EMPTY, D_FILE, D_LINK, D_DANGLING, D_FIFO, D_READ_ONLY, D_UNREADABLE, D_OPEN, D_GROUP, N_DIRS } dir_case;
+typedef enum dir_case {
+    D_MISSING,
+    D_EMPTY,
+    D_FILE,
+    D_LINK,
+    D_DANGLING,
+    D_FIFO,
+    D_READ_ONLY,
+    D_UNREADABLE,
+    D_OPEN,
+    D_GROUP,
+    N_DIRS
+} dir_case;
 
 static void dir_cell(const char *dir, const char *name, int file, damage d, op o)
 {
     static fixture f;
-    (void)name; (void)d;
+    (void)name;
+    (void)d;
     size_t found[PROMPTS] = { 0 };
     start(&f, dir);
     operate(&f, o, dir, MISSING, found);
     int served_there = file == D_LINK || file == D_READ_ONLY || file == D_OPEN || file == D_GROUP;
-    const char *wrong = o == OP_RUN && served_there && found[0] != BLOCKS ? "nothing is served"
-                        : (file == D_OPEN || file == D_GROUP) != (strstr(f.log, "other users can write") != NULL) ? "about the mode"
-                        : o == OP_RUN && lines(&f) > 2 ? "too many words" : NULL;
+    const char *wrong =
+        o == OP_RUN && served_there && found[0] != BLOCKS ? "nothing is served"
+        : (file == D_OPEN || file == D_GROUP) != (strstr(f.log, "other users can write") != NULL)
+            ? "about the mode"
+        : o == OP_RUN && lines(&f) > 2 ? "too many words"
+                                       : NULL;
     if (wrong) {
         fprintf(stderr, "%s\n%s", wrong, f.log);
         _exit(1);
@@ -405,7 +476,9 @@ static void dir_cell(const char *dir, const char *name, int file, damage d, op o
 static void directory(void **state)
 {
     (void)state;
-    static const char *const names[] = { "missing", "empty", "file", "link", "dangling link", "fifo", "read-only", "unreadable", "0777", "0770" };
+    static const char *const names[] = { "missing",       "empty", "file",      "link",
+                                         "dangling link", "fifo",  "read-only", "unreadable",
+                                         "0777",          "0770" };
     for (int k = 0; k < N_DIRS; k++)
         for (op o = 0; o < OP_LIVE; o++) {
             char dir[300], there[300];
@@ -427,7 +500,10 @@ static void directory(void **state)
             if (geteuid() == 0 && k >= D_READ_ONLY)
                 assert_int_equal(chown(dir, NOBODY, NOBODY), 0);
             if (k >= D_READ_ONLY)
-                chmod(dir, k == D_READ_ONLY ? 0500 : k == D_UNREADABLE ? 0 : k == D_OPEN ? 0777 : 0770);
+                chmod(dir, k == D_READ_ONLY    ? 0500
+                           : k == D_UNREADABLE ? 0
+                           : k == D_OPEN       ? 0777
+                                               : 0770);
             int status = in_child(dir_cell, dir, "", k, 0, o);
             if (status)
                 fail_msg("a directory that is %s, %s: status %x", names[k], op_names[o], status);
@@ -439,7 +515,9 @@ static void directory(void **state)
 
 int main(void)
 {
-    const char *base = !access("/dev/shm", W_OK) ? "/dev/shm" : getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    const char *base = !access("/dev/shm", W_OK) ? "/dev/shm"
+                       : getenv("TMPDIR")        ? getenv("TMPDIR")
+                                                 : "/tmp";
     snprintf(root, sizeof root, "%.150s/mote-matrix-XXXXXX", base);
     if (!mkdtemp(root))
         return 1;

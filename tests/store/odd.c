@@ -1,5 +1,6 @@
-/* What a store must bear besides crashes and damaged files: numbers of the index that cannot be, a process that stops with a lock in its
- * hands, a limit for the size of files, a full disk, an index that an earlier mote left in WAL mode. */
+/* What a store must bear besides crashes and damaged files: numbers of the index that cannot be, a
+ * process that stops with a lock in its hands, a limit for the size of files, a full disk, an index
+ * that an earlier mote left in WAL mode. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -61,8 +62,20 @@ static int change(const char *dir, const char *sql, int64_t value)
 /* ---- numbers ---- */
 
 /* The value that `how` makes of the column's own: a bit flipped, or one of these. */
-static const int64_t odd[] = { -1, 0, 1, 7, 255, 65536, INT64_C(1) << 31, INT64_C(1) << 32, (INT64_C(1) << 32) - 1, INT64_C(1) << 40,
-                               INT64_C(1) << 62, INT64_MAX - 1, INT64_MAX, INT64_MIN };
+static const int64_t odd[] = { -1,
+                               0,
+                               1,
+                               7,
+                               255,
+                               65536,
+                               INT64_C(1) << 31,
+                               INT64_C(1) << 32,
+                               (INT64_C(1) << 32) - 1,
+                               INT64_C(1) << 40,
+                               INT64_C(1) << 62,
+                               INT64_MAX - 1,
+                               INT64_MAX,
+                               INT64_MIN };
 static const int bits[] = { 0, 1, 3, 8, 20, 31, 32, 47, 62 };
 enum { N_ODD = sizeof odd / sizeof *odd, N_BITS = sizeof bits / sizeof *bits };
 
@@ -72,22 +85,46 @@ enum { N_ODD = sizeof odd / sizeof *odd, N_BITS = sizeof bits / sizeof *bits };
 #define SNAP "key = (SELECT min(key) FROM snapshot)"
 static const struct column {
     const char *table, *name, *row;
-    int tells;                             /* verify must not call it sound */
+    int tells; /* verify must not call it sound */
 } columns[] = {
-    { "block", "segment", BLOCK(2), 1 },    { "block", "slot", BLOCK(2), 1 },  { "block", "generation", BLOCK(3), 1 },
-    { "block", "approximate", BLOCK(1), 1 }, { "block", "n_blocks", BLOCK(2), 1 }, { "block", "used", BLOCK(4), 0 },
-    { "free", "segment", FREE, 1 },                { "free", "slot", FREE, 1 },              { "free", "generation", FREE, 0 },
-    { "free", "hole", FREE, 0 },                   { "segment", "id", "1", 1 },             { "segment", "slot_bytes", "1", 1 },
-    { "segment", "payload_bytes", "1", 1 },       { "segment", "n_slots", "1", 1 },        { "snapshot", "n_blocks", SNAP, 1 },
-    { "snapshot", "n_exact", SNAP, 1 },            { "snapshot", "approximate", SNAP, 1 },   { "snapshot", "n_tail", SNAP, 1 },
-    { "snapshot", "bytes", SNAP, 1 },              { "snapshot", "created", SNAP, 0 },       { "snapshot", "used", SNAP, 0 },
-    { "sqlite_sequence", "seq", "1", 0 },         { "meta", "version", "1", 1 },
+    { "block", "segment", BLOCK(2), 1 },
+    { "block", "slot", BLOCK(2), 1 },
+    { "block", "generation", BLOCK(3), 1 },
+    { "block", "approximate", BLOCK(1), 1 },
+    { "block", "n_blocks", BLOCK(2), 1 },
+    { "block", "used", BLOCK(4), 0 },
+    { "free", "segment", FREE, 1 },
+    { "free", "slot", FREE, 1 },
+    { "free", "generation", FREE, 0 },
+    { "free", "hole", FREE, 0 },
+    { "segment", "id", "1", 1 },
+    { "segment", "slot_bytes", "1", 1 },
+    { "segment", "payload_bytes", "1", 1 },
+    { "segment", "n_slots", "1", 1 },
+    { "snapshot", "n_blocks", SNAP, 1 },
+    { "snapshot", "n_exact", SNAP, 1 },
+    { "snapshot", "approximate", SNAP, 1 },
+    { "snapshot", "n_tail", SNAP, 1 },
+    { "snapshot", "bytes", SNAP, 1 },
+    { "snapshot", "created", SNAP, 0 },
+    { "snapshot", "used", SNAP, 0 },
+    { "sqlite_sequence", "seq", "1", 0 },
+    { "meta", "version", "1", 1 },
     /* from here on with values of other types only */
-    { "block", "id", BLOCK(2), 1 },               { "block", "parent", BLOCK(2), 1 },      { "snapshot", "key", SNAP, 1 },
-    { "snapshot", "tokens", SNAP, 1 },            { "snapshot", "chain", SNAP, 1 },
+    { "block", "id", BLOCK(2), 1 },
+    { "block", "parent", BLOCK(2), 1 },
+    { "snapshot", "key", SNAP, 1 },
+    { "snapshot", "tokens", SNAP, 1 },
+    { "snapshot", "chain", SNAP, 1 },
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns, N_NUMBERS = N_COLUMNS - 5 };
-static const char *const types[] = { "'abc'", "1.5", "x'0102'", "zeroblob(16)", "x'ffffffffffffffffffffffffffffff00'", "zeroblob(100000)", "''" };
+static const char *const types[] = { "'abc'",
+                                     "1.5",
+                                     "x'0102'",
+                                     "zeroblob(16)",
+                                     "x'ffffffffffffffffffffffffffffff00'",
+                                     "zeroblob(100000)",
+                                     "''" };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static void copy_file(const char *from, const char *to)
@@ -113,7 +150,8 @@ static void copy_dir(const char *from, const char *to)
     closedir(d);
 }
 
-/* After one number was changed: a run, gc or verify comes first; then everything works, and the rows that were not touched are there. */
+/* After one number was changed: a run, gc or verify comes first; then everything works, and the
+ * rows that were not touched are there. */
 static void after_change(fixture *f, const struct column *c, const char *what, int first, int all)
 {
     f->log[0] = 0;
@@ -125,7 +163,8 @@ static void after_change(fixture *f, const struct column *c, const char *what, i
         fail_msg("%s: gc: %s: %s", what, err.message, f->log);
     if (first == 2) {
         int rc = mote_store_verify_json(f->store, 0, &text, &err);
-        if (rc || (c->tells && all && !strstr(text, "\"damaged\":1") && !strstr(text, "\"damaged\":2")))
+        if (rc ||
+            (c->tells && all && !strstr(text, "\"damaged\":1") && !strstr(text, "\"damaged\":2")))
             fail_msg("%s: verify: %s %s", what, rc ? err.message : text, f->log);
     }
     mote_free(text);
@@ -134,7 +173,7 @@ static void after_change(fixture *f, const struct column *c, const char *what, i
         windows_of(f, p);
         whole += (n[p] = match_n(f, ids[p], N_IDS)) == BLOCKS;
     }
-    if (!whole)                                        /* only one prompt's row was changed */
+    if (!whole) /* only one prompt's row was changed */
         fail_msg("%s: %zu and %zu blocks of %d are left: %s", what, n[0], n[1], BLOCKS, f->log);
     put_all(f);
     for (int p = 0; p < PROMPTS; p++) {
@@ -163,7 +202,7 @@ static void numbers(void **state)
     char sound[300];
     int n = 0, n_changed = 0;
     fixture_init(&f, BYTES);
-    f.params.budget_bytes = 64 * 4096;                 /* a garbled sum is soon over it */
+    f.params.budget_bytes = 64 * 4096; /* a garbled sum is soon over it */
     f.params.snapshot_budget_bytes = 100000;
     must_open(&f);
     put_all(&f);
@@ -185,15 +224,21 @@ static void numbers(void **state)
             char sql[400], what[200];
             int first = (n++ + k) % 3;
             if (v >= N_ODD + N_BITS)
-                snprintf(sql, sizeof sql, "UPDATE %s SET %s = %s WHERE %s", c->table, c->name, types[v - N_ODD - N_BITS], c->row);
+                snprintf(sql, sizeof sql, "UPDATE %s SET %s = %s WHERE %s", c->table, c->name,
+                         types[v - N_ODD - N_BITS], c->row);
             else if (v < N_ODD)
-                snprintf(sql, sizeof sql, "UPDATE %s SET %s = ?1 WHERE %s", c->table, c->name, c->row);
+                snprintf(sql, sizeof sql, "UPDATE %s SET %s = ?1 WHERE %s", c->table, c->name,
+                         c->row);
             else
-                snprintf(sql, sizeof sql, "UPDATE %s SET %s = (%s | ?1) - (%s & ?1) WHERE %s", c->table, c->name, c->name, c->name, c->row);
+                snprintf(sql, sizeof sql, "UPDATE %s SET %s = (%s | ?1) - (%s & ?1) WHERE %s",
+                         c->table, c->name, c->name, c->name, c->row);
             snprintf(what, sizeof what, "%s.%s, value %d", c->table, c->name, v);
             remove_dir(f.dir);
             copy_dir(sound, f.dir);
-            int changed = change(f.dir, sql, v < N_ODD ? odd[v] : v < N_ODD + N_BITS ? INT64_C(1) << bits[v - N_ODD] : 0);
+            int changed = change(f.dir, sql,
+                                 v < N_ODD            ? odd[v]
+                                 : v < N_ODD + N_BITS ? INT64_C(1) << bits[v - N_ODD]
+                                                      : 0);
             n_changed += changed;
             after_change(&f, c, what, first, changed && v >= N_ODD);
         }
@@ -215,7 +260,7 @@ static void heals_at_once(void **state)
     snprintf(path, sizeof path, "%s/seg-00000001.mote", f.dir);
     int fd = open(path, O_RDWR);
     for (int slot = 0; slot < 2 * BLOCKS; slot++)
-        if (slot % BLOCKS)                             /* all but the first of each chain */
+        if (slot % BLOCKS) /* all but the first of each chain */
             assert_int_equal(pwrite(fd, "xxxx", 4, 4096 + slot * 4096 + 2000), 4);
     close(fd);
     for (int p = 0; p < PROMPTS; p++)
@@ -226,7 +271,7 @@ static void heals_at_once(void **state)
     size_t n = 0;
     for (const char *p = f.log; *p; p++)
         n += *p == '\n';
-    assert_true(n <= PROMPTS);                         /* a line for each chain */
+    assert_true(n <= PROMPTS); /* a line for each chain */
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
     fixture_end(&f);
 }
@@ -256,8 +301,13 @@ static pid_t stopped_holder(const char *dir, const char *sql)
 static void stopped(void **state)
 {
     (void)state;
-    static const struct { const char *sql; int written; } held[] = {
-        { "BEGIN EXCLUSIVE", 0 }, { "BEGIN IMMEDIATE; UPDATE meta SET version = version", 0 }, { "BEGIN; SELECT * FROM meta", 0 },
+    static const struct {
+        const char *sql;
+        int written;
+    } held[] = {
+        { "BEGIN EXCLUSIVE", 0 },
+        { "BEGIN IMMEDIATE; UPDATE meta SET version = version", 0 },
+        { "BEGIN; SELECT * FROM meta", 0 },
     };
     static fixture f;
     fixture_init(&f, BYTES);
@@ -271,7 +321,7 @@ static void stopped(void **state)
         double began = clock_s();
         f.log[0] = 0;
         must_open(&f);
-        assert_int_equal(match_n(&f, ids[0], N_IDS), BLOCKS);       /* what is stored is served */
+        assert_int_equal(match_n(&f, ids[0], N_IDS), BLOCKS); /* what is stored is served */
         for (int round = 0; round < 5; round++) {
             c = (mote__chain){ 0 };
             put_blocks(&f, &f.context, &f.pool, &c, ids[1], BLOCKS, BLOCKS);
@@ -367,9 +417,11 @@ static int small_disk(const char *dir)
     if (unshare(uid ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS))
         return 0;
     snprintf(map, sizeof map, "0 %d 1", uid);
-    if (uid && ((fd = open("/proc/self/uid_map", O_WRONLY)) < 0 || write(fd, map, strlen(map)) < 0 || close(fd)))
+    if (uid && ((fd = open("/proc/self/uid_map", O_WRONLY)) < 0 ||
+                write(fd, map, strlen(map)) < 0 || close(fd)))
         return 0;
-    return !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) && !mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700");
+    return !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700");
 }
 
 static int fill_disk(const char *dir)
@@ -382,7 +434,13 @@ static int fill_disk(const char *dir)
     return close(fd);
 }
 
-#define check(x) do { if (!(x)) { fprintf(stderr, "line %d: %s\n%s", __LINE__, #x, f->log); _exit(1); } } while (0)
+#define check(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "line %d: %s\n%s", __LINE__, #x, f->log);                              \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
 
 static void on_full_disk(fixture *f)
 {
@@ -403,7 +461,7 @@ static void on_full_disk(fixture *f)
         check(!fixture_open(f));
         put_all(f);
         mote_store_close(f->store);
-        if (way == 3) {                                /* the index is gone, and there is no room for one */
+        if (way == 3) { /* the index is gone, and there is no room for one */
             char path[400];
             snprintf(path, sizeof path, "%s/index.db", store);
             truncate(path, 0);
@@ -415,7 +473,7 @@ static void on_full_disk(fixture *f)
         check(!fixture_open(f));
         if (way < 3) {
             for (int p = 0; p < PROMPTS; p++)
-                check(match_n(f, ids[p], N_IDS) == BLOCKS);         /* what is stored is served */
+                check(match_n(f, ids[p], N_IDS) == BLOCKS); /* what is stored is served */
             check(windows_of(f, 0));
             check(!mote_store_stat_json(f->store, &text, &err));
             mote_free(text);
@@ -428,8 +486,9 @@ static void on_full_disk(fixture *f)
             for (int p = 0; p < PROMPTS; p++)
                 check(match_n(f, ids[p], N_IDS) == BLOCKS);
             if (way == 1)
-                f->now += 100 * 3600;                  /* all has expired */
-            check(!(way == 2 ? mote_store_rm_json(f->store, NULL, 0, &text, &err) : mote_store_gc_json(f->store, &text, &err)));
+                f->now += 100 * 3600; /* all has expired */
+            check(!(way == 2 ? mote_store_rm_json(f->store, NULL, 0, &text, &err)
+                             : mote_store_gc_json(f->store, &text, &err)));
             check(ask(f->store, mote_store_stat_json, "blocks") <= (way ? 0 : 2 * BLOCKS + 3));
         } else {
             check(!mote_store_rm_json(f->store, NULL, 0, &text, &err));
@@ -460,6 +519,53 @@ static void full_disk(void **state)
     fixture_end(&f);
 }
 
+/* ---- a process that died while it committed ---- */
+
+static void dead_in_commit(void **state)
+{
+    (void)state;
+    static fixture f;
+    for (int way = 0; way < 3; way++) { /* read only, in a directory that may not be written, written */
+        fixture_init(&f, BYTES);
+        must_open(&f);
+        put_all(&f);
+        mote_store_close(f.store);
+        pid_t pid = fork();
+        if (pid == 0) {
+            char path[300];
+            sqlite3 *db;
+            snprintf(path, sizeof path, "%s/index.db", f.dir);
+            _exit(sqlite3_open(path, &db) ||
+                  sqlite3_exec(db,
+                               "PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN EXCLUSIVE;"
+                               "UPDATE block SET used = used + 1, n_blocks = 77; DELETE FROM snapshot;"
+                               "INSERT INTO free SELECT 9, slot, 1, 0 FROM block",
+                               NULL, NULL, NULL));
+        }
+        int status;
+        char log[300], first = 0;
+        waitpid(pid, &status, 0);
+        assert_int_equal(status, 0);
+        snprintf(log, sizeof log, "%s/index.db-journal", f.dir);
+        int fd = open(log, O_RDONLY);
+        assert_int_equal(read(fd, &first, 1), 1);
+        close(fd);
+        assert_int_not_equal(first, 0);                /* it has something to undo */
+        f.params.read_only = way < 2;
+        if (way == 1)
+            chmod(f.dir, 0500);
+        must_open(&f);
+        assert_int_equal(ask(f.store, mote_store_stat_json, "blocks"), PROMPTS * BLOCKS);
+        for (int p = 0; p < PROMPTS; p++) {
+            assert_int_equal(match_n(&f, ids[p], N_IDS), BLOCKS);
+            assert_true(windows_of(&f, p));
+        }
+        assert_string_equal(f.log, "");
+        chmod(f.dir, 0700);
+        fixture_end(&f);
+    }
+}
+
 /* ---- an index of an earlier mote ---- */
 
 static void from_wal(void **state)
@@ -476,7 +582,9 @@ static void from_wal(void **state)
             char path[300];
             sqlite3 *db;
             snprintf(path, sizeof path, "%s/index.db", f.dir);
-            int bad = sqlite3_open(path, &db) || sqlite3_exec(db, "PRAGMA journal_mode = WAL; UPDATE block SET used = 1000001", NULL, NULL, NULL);
+            int bad = sqlite3_open(path, &db) ||
+                      sqlite3_exec(db, "PRAGMA journal_mode = WAL; UPDATE block SET used = 1000001",
+                                   NULL, NULL, NULL);
             if (!crashed)
                 sqlite3_close(db);
             _exit(bad);
@@ -491,7 +599,7 @@ static void from_wal(void **state)
         }
         mote__store_counts c;
         mote__store_get_counts(f.store, &c);
-        assert_int_equal(c.rebuilds, 0);               /* it was changed, not made anew */
+        assert_int_equal(c.rebuilds, 0); /* it was changed, not made anew */
         assert_string_equal(f.log, "");
         fixture_end(&f);
     }
@@ -502,8 +610,11 @@ int main(void)
     for (int p = 0; p < PROMPTS; p++)
         make_ids(ids[p], N_IDS, (uint64_t)p + 700, 0);
     if (!access("/dev/shm", W_OK))
-        setenv("TMPDIR", "/dev/shm", 0);               /* hundreds of stores */
-    const struct CMUnitTest tests[] = { cmocka_unit_test(numbers), cmocka_unit_test(heals_at_once), cmocka_unit_test(stopped),
-                                        cmocka_unit_test(file_size_limit), cmocka_unit_test(full_disk), cmocka_unit_test(from_wal) };
+        setenv("TMPDIR", "/dev/shm", 0); /* hundreds of stores */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers),   cmocka_unit_test(heals_at_once),
+        cmocka_unit_test(stopped),   cmocka_unit_test(file_size_limit),
+        cmocka_unit_test(full_disk), cmocka_unit_test(dead_in_commit), cmocka_unit_test(from_wal)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
