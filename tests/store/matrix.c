@@ -180,7 +180,7 @@ static void start(fixture *f, const char *dir)
 {
     *f = (fixture){ .now = 1000000 };
     pthread_mutex_init(&f->log_mutex, NULL);
-    snprintf(f->dir, sizeof f->dir, "%s", dir);
+    snprintf(f->dir, sizeof f->dir, "%.255s", dir);
     fixture_pool(f, BYTES);
 }
 

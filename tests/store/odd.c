@@ -454,7 +454,7 @@ static void on_full_disk(fixture *f)
     snprintf(full, sizeof full, "%s/full", disk);
     for (int way = 0; way < 4; way++) {
         snprintf(store, sizeof store, "%s/store%d", disk, way);
-        snprintf(f->dir, sizeof f->dir, "%s", store);
+        snprintf(f->dir, sizeof f->dir, "%.255s", store);
         f->log[0] = 0;
         f->now = 1000000;
         f->params.must_exist = 0;
