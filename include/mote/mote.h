@@ -294,7 +294,7 @@ MOTE_API void mote_store_close(mote_store *store);            /* writes what is 
 /* JSON text about a store, or about what was done to it; free with mote_free. Fields: docs/format-store.md. */
 MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);
 MOTE_API int mote_store_ls_json(mote_store *store, char **json, mote_err *err);
-/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: make the index anew from the segments first. */
+/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: then make the index anew from the segments. */
 MOTE_API int mote_store_verify_json(mote_store *store, int rebuild, char **json, mote_err *err);
 /* Expired, over budget, out of reach: goes, and its room is given back. */
 MOTE_API int mote_store_gc_json(mote_store *store, char **json, mote_err *err);

@@ -25,7 +25,8 @@ static const cli_usage usage = {
              "  import  take what FILE holds; each record is checked as if it came from disk",
     .opts = (const cli_opt[]){
         CLI_ROW_HELP,
-        { O_REBUILD, "rebuild", NULL, "verify: then make the index anew from the segments alone; nobody else may use the store" },
+        { O_REBUILD, "rebuild", NULL, "verify: then make the index anew from the segments alone; nobody else may use the store; set\n"
+          "aside what is called like a segment and is none" },
         { O_BUDGET, "budget", "SIZE", "gc: bytes that blocks may take on the disk; default 64G" },
         { O_SNAP_BUDGET, "snapshot-budget", "SIZE", "gc: bytes that snapshots may take; default 4G" },
         { O_TTL, "ttl", "HOURS", "gc: blocks unused for so long go; default 72" },

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file_limit.h"
 #include "file/fingerprint.h"
 
 enum { KEY = 8, DIGEST = 40, CRC = 72, NOTE = 80, SETTLED_S = 2 };
@@ -63,7 +64,7 @@ static int unchanged(const mote__checkpoint *ckpt, const mote__file_id *config, 
 static int read_note(uint8_t digest[32], const uint8_t key[32], const char *path)
 {
     uint8_t b[NOTE + 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     ssize_t n = fd < 0 ? -1 : read(fd, b, sizeof b);
     if (fd >= 0)
         close(fd);
@@ -82,7 +83,10 @@ static void write_note(const uint8_t digest[32], const uint8_t key[32], const ch
     memcpy(b + DIGEST, digest, 32);
     put_u32(b + CRC, mote__crc32c(0, b, CRC));
     snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (!mote__file_size_allowed(sizeof b))
+        return;
+    unlink(beside);                                              /* of a dead process with our number */
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
     int good = write(fd, b, sizeof b) == (ssize_t)sizeof b;      /* a torn note after a crash fails its checksum: no sync */

@@ -14,10 +14,10 @@
 #include "store/remote.h"
 #include "store/vfs.h"
 
-enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384 };
+enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384, MOTE_STORE_NAME = 80, MOTE_STORE_WAIT_MS = 2000 };
 
-/* direct_fd: the same file past the page cache, or -1. */
-typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, direct_fd, refs, dead; } mote__segfile;
+/* direct_fd: the same file past the page cache, or -1. writable: it may be written, and its header says that it is this segment. */
+typedef struct mote__segfile { struct mote__segfile *next; uint32_t id; int fd, direct_fd, refs, dead, writable; } mote__segfile;
 
 typedef enum mote__item_kind { MOTE_ITEM_BLOCK, MOTE_ITEM_SNAPSHOT, MOTE_ITEM_DROP, MOTE_ITEM_DROP_SNAPSHOT } mote__item_kind;
 typedef enum mote__item_end { MOTE_ITEM_WAITING, MOTE_ITEM_WRITTEN, MOTE_ITEM_KNOWN, MOTE_ITEM_DROPPED, MOTE_ITEM_FAILED } mote__item_end;
@@ -47,11 +47,13 @@ struct mote_store {
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl;                 /* seconds; negative: never */
     int read_only, may_replace, lock_fd;
+    int stale;                             /* somebody held the index at opening: it is read as it lies on the disk, without locks */
+    mote__waiting waiting;                 /* for other processes                                        */
 
     pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
     mote__index writer, reader;
-    /* Slots of transactions whose commit failed. Their frames may be in the log all the same, and come back after a crash; so nothing
-     * else is written there, and their locks stay ours, until a later commit has taken the frames' place. */
+    /* Slots of transactions whose commit failed. What reached the disk of it may come back after a crash; so nothing else is written
+     * there, and their locks stay ours, until a later commit has succeeded. */
     mote__place doubtful[4 * MOTE_STORE_BATCH];
     size_t n_doubtful;
     mote__segfile *files;
@@ -71,6 +73,8 @@ struct mote_store {
     mote__recent recent;                   /* snapshots in memory; its lock is taken last */
     uint64_t rebuilds_told;                /* by verify */
     _Atomic int damaged;                   /* the index gave nonsense: it must be made anew */
+    _Atomic int care_due;                  /* a segment is not what the index says: store/care.c */
+    uint64_t mended, mended_told;          /* what care has put right; by verify */
     int64_t retry_at;                      /* not before: for an index that could not be opened */
 
     struct { uint64_t hash; int64_t at; } said[16];
@@ -84,13 +88,42 @@ void mote__store_log(mote__store *s, const char *fmt, ...) __attribute__((format
 /* An index call failed: says so, and marks a damaged index. Returns rc. */
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what);
 void mote__store_path(const mote__store *s, char path[4200], const char *name);
+/* ---- file.c: files of the directory ---- */
+/* Opens a regular file that is no symbolic link, without waiting for anybody. -1 and errno: ENXIO where it is something else. */
+int mote__store_open_file(const mote__store *s, const char *path, int flags, mode_t mode);
+int mote__file_is_other(int e);            /* whether this errno of the above says that the name is taken by something else  */
+const char *mote__file_problem(int e);     /* the sentence */
+/* Nothing has this name any more: files and links are removed, anything else is renamed. 0 or errno. */
+int mote__store_clear_name(mote__store *s, const char *name);
+/* Renames it to NAME.aside, or .aside-2 and so on, never over anything, and says so with `why`. 0 or errno. */
+int mote__store_set_aside(mote__store *s, const char *name, const char *why);
+/* A word about a directory that others may write. */
+void mote__store_judge_dir(mote__store *s);
 /* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
 int mote__store_revive(mote__store *s);
+/* ---- care.c: the index compared with the files, with write_mutex held ---- */
+/* short: no more than a header's bytes, as a crash may leave it; what is unreadable may be sound. */
+typedef enum mote__segment_state { MOTE_SEGMENT_SOUND, MOTE_SEGMENT_GONE, MOTE_SEGMENT_SHORT, MOTE_SEGMENT_FOREIGN, MOTE_SEGMENT_UNREADABLE } mote__segment_state;
+/* What is behind a segment's name, and the sizes that its header or, where that is damaged, its first whole slot gives. mend: a damaged
+ * header is written again. *why: what is wrong, with the header alone where the state is sound; else NULL. */
+mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mote__segment *g, const char **why);
+/* Rows that do not fit the files or each other go or are put right, and each kind is told of once. 0 or negative. */
+int mote__store_care(mote__store *s);
+/* ---- full.c: with write_mutex held ---- */
+/* On a full disk: free slots, and where that is not enough the least recently used blocks, give their room back before the index, which
+ * may need some, hears of it: until a transaction is possible and there are `bytes` (not 0: of
+ * what is to go anyway). */
+enum { MOTE_STORE_ENOUGH = 1 << 20 };      /* for the journal of some hundred rows */
+void mote__store_make_way(mote__store *s, uint64_t bytes);
 /* ---- rebuild.c: everything else has been shut out ---- */
 typedef struct mote__rebuilt { uint64_t segments, slots, blocks, damaged, duplicates, snapshots, damaged_snapshots; } mote__rebuilt;
 int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err);
-/* With write_mutex held, in any state (store.c). */
-int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err);
+/* Segments and snapshots go. */
+void mote__store_remove_all(mote__store *s);
+/* What is called like a segment and is none is set aside. */
+void mote__store_sort_out(mote__store *s);
+/* With write_mutex held, in any state (store.c). wipe: nothing is kept. */
+int mote__store_rebuild_now(mote__store *s, int wipe, mote__rebuilt *r, mote_err *err);
 /* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
 int mote__store_list(const mote__store *s, const char *prefix, size_t digits, int (*f)(void *ctx, const char *digits), void *ctx);
 
@@ -103,6 +136,7 @@ void mote__segfiles_sweep(mote__store *s, int all);                        /* cl
 void mote__segfile_kill(mote__store *s, uint32_t id);
 int mote__read_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset);      /* 0, or errno; ENODATA: too short */
 int mote__write_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset);
+/* MOTE_INDEX_NONE: there is a file of that name already, which is left alone. */
 int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mote_err *err);
 int mote__slot_lock(mote__store *s, const mote__place *p);                 /* 0: ours now */
 void mote__slot_unlock(mote__store *s, const mote__place *p);
@@ -151,6 +185,7 @@ int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 int mote__store_json(json_t *root, char **text, mote_err *err);
 /* For the functions that change a store: write_mutex taken and the index usable, or an error (and nothing taken). */
 int mote__store_enter(mote__store *s, mote_err *err);
+int mote__store_begin_anew(mote__store *s, mote_err *err);                 /* where that failed: with an empty store */
 void mote__store_leave(mote__store *s);
 
 #endif

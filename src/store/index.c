@@ -1,12 +1,16 @@
 #include "store/index.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define BLOCK_COLUMNS "b.id, b.parent, b.segment, b.slot, b.generation, b.approximate, b.n_blocks, b.used, s.slot_bytes, s.payload_bytes"
-#define BLOCKS "SELECT " BLOCK_COLUMNS " FROM block b JOIN segment s ON s.id = b.segment "
+#define BLOCKS "SELECT " BLOCK_COLUMNS " FROM block b LEFT JOIN segment s ON s.id = b.segment "
 #define FREE_COLUMNS "f.segment, f.slot, f.generation, f.hole, s.slot_bytes, s.payload_bytes"
+/* numbers that can be: others wait for store/care.c */
+#define FREE_SOUND "f.slot >= 0 AND f.slot < s.n_slots AND f.generation BETWEEN 0 AND 4611686018427387904 AND f.hole IN (0, 1)"
 #define SNAP "SELECT key, tokens, chain, n_blocks, n_exact, approximate, n_tail, bytes, created, used FROM snapshot "
 
 static const char schema[] =
@@ -29,10 +33,11 @@ static const char schema[] =
 enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
 
 enum {
-    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH, LEAF,
+    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, DROP_ID, SET_HOLE, TOUCH, LEAF,
     EXPIRED, ORPHAN, NEXT, NEXT_BY_DEPTH, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
     SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
-    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, N_STATEMENTS
+    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, CENSUS_BLOCK, CENSUS_FREE, AT, DROP_BEYOND, FREE_BEYOND, DROP_LOST, FREE_LOST, SET_SIZES,
+    MEND_BLOCK_TIMES, MEND_SNAP_TIMES, SNAP_SET_BYTES, ODD, UNCOUNTED, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
 
@@ -43,14 +48,16 @@ static const char *const sql[N_STATEMENTS] = {
     [BEGIN_READ] = "BEGIN",
     [GET] = BLOCKS "WHERE b.id = ?1",
     [FREE_GENERATION] = "SELECT generation FROM free WHERE segment = ?1 AND slot = ?2",
-    [FREE_SLOTS] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment WHERE s.payload_bytes = ?1"
+    [FREE_SLOTS] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment WHERE s.payload_bytes = ?1 AND " FREE_SOUND
                    " ORDER BY f.hole, f.segment, f.slot LIMIT ?2",
     [FREE_NEXT] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment WHERE (f.segment, f.slot) > (?1, ?2)"
-                  " AND f.hole = 0 ORDER BY f.segment, f.slot LIMIT 1",
+                  " AND f.hole = 0 AND " FREE_SOUND " ORDER BY f.segment, f.slot LIMIT 1",
     [PUT] = "INSERT OR IGNORE INTO block VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     [FREE_TAKE] = "DELETE FROM free WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
-    [FREE_PUT] = "INSERT OR REPLACE INTO free VALUES(?1, ?2, ?3, ?4)",
+    [FREE_PUT] = "INSERT OR REPLACE INTO free SELECT ?1, ?2, ?3, ?4 WHERE ?2 < (SELECT n_slots FROM segment WHERE id = ?1)"
+                 " AND NOT EXISTS(SELECT 1 FROM block WHERE segment = ?1 AND slot = ?2)",
     [DROP] = "DELETE FROM block WHERE id = ?1 AND segment = ?2 AND slot = ?3 AND generation = ?4",
+    [DROP_ID] = "DELETE FROM block WHERE id = ?1",
     [SET_HOLE] = "UPDATE free SET hole = 1 WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
     [TOUCH] = "UPDATE block SET used = ?2 WHERE id = ?1 AND used < ?2",
     [LEAF] = BLOCKS "WHERE NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1 OFFSET ?1",
@@ -62,8 +69,11 @@ static const char *const sql[N_STATEMENTS] = {
     [SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id = ?1",
     [NEXT_SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id > ?1 ORDER BY id LIMIT 1",
     [ADD_SEGMENT] = "INSERT INTO segment VALUES(?1, ?2, ?3, ?4)",
-    [NEW_SEGMENT_ID] = "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'segment'), 0),"
-                       " coalesce((SELECT max(id) FROM segment), 0)) + 1",
+    /* the next number; where the last one is in use, the lowest gap */
+    [NEW_SEGMENT_ID] = "SELECT CASE WHEN n < 4294967295 THEN n ELSE (SELECT min(id) + 1 FROM (SELECT 0 AS id UNION ALL SELECT id FROM"
+                       " segment) g WHERE NOT EXISTS(SELECT 1 FROM segment h WHERE h.id = g.id + 1)) END FROM (SELECT"
+                       " max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'segment'), 0),"
+                       " coalesce((SELECT max(id) FROM segment), 0)) + 1 AS n)",
     [SET_SLOTS] = "UPDATE segment SET n_slots = ?2 WHERE id = ?1",
     [DROP_SEGMENT] = "DELETE FROM segment WHERE id = ?1",
     [DROP_SEGMENT_FREE] = "DELETE FROM free WHERE segment = ?1",
@@ -83,16 +93,85 @@ static const char *const sql[N_STATEMENTS] = {
     [SNAP_OLDEST] = SNAP "ORDER BY used, created LIMIT 1 OFFSET ?1",
     [SNAP_ORPHAN] = SNAP "WHERE n_blocks > 0 AND NOT EXISTS(SELECT 1 FROM block b WHERE b.id = chain) LIMIT 1",
     [NUDGE] = "UPDATE meta SET version = version",
-    [OVERLAP] = "SELECT 1 FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot LIMIT 1",
+    [OVERLAP] = "SELECT " FREE_COLUMNS " FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot"
+                " JOIN segment s ON s.id = f.segment WHERE f.segment = ?1 AND f.slot > ?2 ORDER BY f.slot LIMIT 1",
+    [CENSUS_BLOCK] = "SELECT segment, count(*), min(slot), max(slot) FROM block WHERE segment > ?1 GROUP BY segment ORDER BY segment LIMIT ?2",
+    [CENSUS_FREE] = "SELECT segment, count(*), min(slot), max(slot) FROM free WHERE segment > ?1 GROUP BY segment ORDER BY segment LIMIT ?2",
+    [AT] = BLOCKS "WHERE b.segment = ?1 AND b.slot = ?2",
+    [DROP_BEYOND] = "DELETE FROM block WHERE segment = ?1 AND (slot >= ?2 OR slot < 0)",
+    [FREE_BEYOND] = "DELETE FROM free WHERE segment = ?1 AND (slot >= ?2 OR slot < 0)",
+    [DROP_LOST] = "DELETE FROM block WHERE segment NOT IN (SELECT id FROM segment)",
+    [FREE_LOST] = "DELETE FROM free WHERE segment NOT IN (SELECT id FROM segment) OR hole NOT IN (0, 1)"
+                  " OR generation NOT BETWEEN 0 AND 4611686018427387904",
+    [SET_SIZES] = "UPDATE segment SET slot_bytes = ?2, payload_bytes = ?3, n_slots = ?4 WHERE id = ?1",
+    [MEND_BLOCK_TIMES] = "UPDATE block SET used = ?1 WHERE used > ?2 OR used <= 0",
+    [MEND_SNAP_TIMES] = "UPDATE snapshot SET used = ?1 WHERE used > ?2 OR used <= 0",
+    [SNAP_SET_BYTES] = "UPDATE snapshot SET bytes = ?2 WHERE key = ?1",
+    [ODD] = "SELECT EXISTS(SELECT 1 FROM block WHERE used > ?1) + EXISTS(SELECT 1 FROM block WHERE used <= 0)"
+            " + EXISTS(SELECT 1 FROM snapshot WHERE used > ?1 OR used <= 0)"
+            " + EXISTS(SELECT 1 FROM free WHERE hole NOT IN (0, 1) OR generation NOT BETWEEN 0 AND 4611686018427387904)",
+    /* what integrity_check cannot see: a segment whose rows are not its slots, rows without a segment, a slot in both tables */
+    [UNCOUNTED] = "SELECT (SELECT count(*) FROM segment s WHERE n_slots <> (SELECT count(*) FROM block b WHERE b.segment = s.id AND"
+                  " b.slot < s.n_slots) + (SELECT count(*) FROM free f WHERE f.segment = s.id AND f.slot < s.n_slots))"
+                  " + (SELECT count(*) FROM block WHERE segment NOT IN (SELECT id FROM segment))"
+                  " + (SELECT count(*) FROM free WHERE segment NOT IN (SELECT id FROM segment))"
+                  " + (SELECT count(*) FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot)"
+                  " + (SELECT count(*) FROM block WHERE typeof(id) <> 'blob' OR length(id) <> 16 OR id = zeroblob(16))"
+                  " + (SELECT count(*) FROM snapshot WHERE typeof(key) <> 'blob' OR length(key) <> 16 OR key = zeroblob(16))",
 };
 
 /* ---- plumbing ---- */
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int64_t mote__waiting_left(mote__waiting *w)
+{
+    int64_t missing = (atomic_load(&w->full_at) - now_ms() + 9) / 10;
+    return missing < 0 ? w->limit_ms : missing < w->limit_ms ? w->limit_ms - missing : 0;
+}
+
+void mote__waiting_given_up(mote__waiting *w, int64_t waited_ms)
+{
+    int64_t now = now_ms(), at = atomic_load(&w->full_at);
+    atomic_store(&w->full_at, (at > now ? at : now) + 10 * waited_ms);
+}
+
+/* SQLite asks, n-th time for one lock, whether to try again. */
+static int wait_again(void *ctx, int n)
+{
+    mote__index *x = ctx;
+    if (n == 0)
+        x->wait_began = now_ms();
+    int64_t waited = now_ms() - x->wait_began;
+    if (!x->waiting || waited >= mote__waiting_left(x->waiting)) {
+        if (x->waiting)
+            mote__waiting_given_up(x->waiting, waited);
+        return 0;
+    }
+    nanosleep(&(struct timespec){ 0, n < 20 ? 500000 : 2000000 }, NULL);
+    return 1;
+}
+
 static int failed(mote__index *x, int rc)
 {
+    int moved = rc == SQLITE_READONLY_DBMOVED;       /* removed, or another one is in its place */
     rc &= 0xff;
-    snprintf(x->why, sizeof x->why, "%s", x->db ? sqlite3_errmsg(x->db) : sqlite3_errstr(rc));
-    return rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB || rc == SQLITE_MISMATCH || rc == SQLITE_ERROR ? MOTE_EFORMAT : MOTE_EIO;
+    x->busy = rc == SQLITE_BUSY;
+    x->full = rc == SQLITE_FULL;
+    if (x->busy)
+        snprintf(x->why, sizeof x->why, "another process holds it and does not let go");
+    else if (x->full)
+        snprintf(x->why, sizeof x->why, "no room (a full disk, or the process's limit for files)");
+    else if (moved)
+        snprintf(x->why, sizeof x->why, "it was removed");
+    else
+        snprintf(x->why, sizeof x->why, "%s", x->db ? sqlite3_errmsg(x->db) : sqlite3_errstr(rc));
+    return moved || rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB || rc == SQLITE_MISMATCH || rc == SQLITE_ERROR ? MOTE_EFORMAT : MOTE_EIO;
 }
 
 /* The statement, ready to be bound; NULL: x->why says. */
@@ -182,20 +261,35 @@ static int geometry(sqlite3_stmt *s, int column, uint32_t *slot_bytes, uint32_t 
     return 0;
 }
 
+/* As geometry, or zeros where the join has found no segment or its sizes cannot be. */
+static void geometry_if_known(sqlite3_stmt *s, int column, uint32_t *slot_bytes, uint32_t *payload_bytes)
+{
+    if (geometry(s, column, slot_bytes, payload_bytes))
+        *slot_bytes = *payload_bytes = 0;
+}
+
+/* A number of one row that cannot be makes that row useless, not the index: it reads as an entry in segment 0, which is nobody's, and is
+ * dropped like any damaged block. What has another type than a number is damage to the index. */
 static int take_entry(sqlite3_stmt *s, void *to)
 {
     mote__entry *e = to;
     int64_t segment, slot, generation, approximate, n_blocks;
-    if (blob(s, 0, e->id) || blob(s, 1, e->parent) || number(s, 2, 1, UINT32_MAX, &segment) || number(s, 3, 0, UINT32_MAX, &slot) ||
-        number(s, 4, 0, INT64_MAX - 1, &generation) || number(s, 5, 0, 1, &approximate) || number(s, 6, 1, INT64_MAX, &n_blocks) ||
-        number(s, 7, INT64_MIN, INT64_MAX, &e->used) || geometry(s, 8, &e->place.slot_bytes, &e->place.payload_bytes))
+    if (blob(s, 0, e->id) || blob(s, 1, e->parent))
         return 1;
-    e->place.segment = (uint32_t)segment;
-    e->place.slot = (uint32_t)slot;
-    e->place.generation = (uint64_t)generation;
-    e->place.hole = 0;
-    e->approximate = (int)approximate;
+    for (int i = 2; i <= 7; i++)
+        if (sqlite3_column_type(s, i) != SQLITE_INTEGER)
+            return 1;
+    int bad = number(s, 2, 1, UINT32_MAX, &segment) | number(s, 3, 0, UINT32_MAX, &slot) | number(s, 4, 0, INT64_MAX, &generation) |
+              number(s, 5, 0, 1, &approximate) | number(s, 6, 1, INT64_MAX, &n_blocks) | number(s, 7, INT64_MIN, INT64_MAX, &e->used);
+    e->place = (mote__place){ 0 };
+    e->approximate = approximate != 0;
     e->n_blocks = (uint64_t)n_blocks;
+    if (!bad) {
+        e->place.segment = (uint32_t)segment;
+        e->place.slot = (uint32_t)slot;
+        e->place.generation = (uint64_t)generation;
+        geometry_if_known(s, 8, &e->place.slot_bytes, &e->place.payload_bytes);
+    }
     return 0;
 }
 
@@ -217,27 +311,44 @@ static int take_segment(sqlite3_stmt *s, void *to)
 {
     mote__segment *g = to;
     int64_t id, n_slots;
-    if (number(s, 0, 1, UINT32_MAX, &id) || geometry(s, 1, &g->slot_bytes, &g->payload_bytes) || number(s, 3, 0, UINT32_MAX, &n_slots))
+    if (number(s, 0, 1, UINT32_MAX, &id))
         return 1;
+    geometry_if_known(s, 1, &g->slot_bytes, &g->payload_bytes);
     g->id = (uint32_t)id;
-    g->n_slots = (uint32_t)n_slots;
+    g->n_slots = number(s, 3, 0, UINT32_MAX, &n_slots) ? UINT32_MAX : (uint32_t)n_slots;
     return 0;
 }
 
+/* A number that cannot be: the others read as 0, so that the file never matches. */
 static int take_snap(sqlite3_stmt *s, void *to)
 {
     mote__snap_entry *e = to;
     int64_t n_blocks, n_exact, approximate, n_tail, bytes;
-    if (blob(s, 0, e->key) || blob(s, 1, e->tokens) || blob(s, 2, e->chain.id) || number(s, 3, 0, INT64_MAX / MOTE_BLOCK_TOKENS, &n_blocks) ||
-        number(s, 4, 0, n_blocks, &n_exact) || number(s, 5, 0, 1, &approximate) || number(s, 6, 0, MOTE_BLOCK_TOKENS - 1, &n_tail) ||
-        number(s, 7, 0, (int64_t)MOTE_STORE_MAX_SNAPSHOT + 8192, &bytes) || number(s, 8, INT64_MIN, INT64_MAX, &e->created) ||
-        number(s, 9, INT64_MIN, INT64_MAX, &e->used))
+    if (blob(s, 0, e->key) || blob(s, 1, e->tokens) || blob(s, 2, e->chain.id))
         return 1;
-    e->chain.n_blocks = (size_t)n_blocks;
-    e->chain.n_exact = (size_t)n_exact;
-    e->approximate = (int)approximate;
-    e->n_tail = (uint32_t)n_tail;
-    e->bytes = (uint64_t)bytes;
+    for (int i = 3; i <= 9; i++)
+        if (sqlite3_column_type(s, i) != SQLITE_INTEGER)
+            return 1;
+    int bad = number(s, 3, 0, INT64_MAX / MOTE_BLOCK_TOKENS, &n_blocks) | number(s, 4, 0, n_blocks, &n_exact) |
+              number(s, 5, 0, 1, &approximate) | number(s, 6, 0, MOTE_BLOCK_TOKENS - 1, &n_tail) |
+              number(s, 7, 0, (int64_t)MOTE_STORE_MAX_SNAPSHOT + 8192, &bytes) | number(s, 8, INT64_MIN, INT64_MAX, &e->created) |
+              number(s, 9, INT64_MIN, INT64_MAX, &e->used);
+    e->chain.n_blocks = bad ? 0 : (size_t)n_blocks;
+    e->chain.n_exact = bad ? 0 : (size_t)n_exact;
+    e->approximate = !bad && approximate;
+    e->n_tail = bad ? 0 : (uint32_t)n_tail;
+    e->bytes = bad ? 0 : (uint64_t)bytes;
+    return 0;
+}
+
+static int take_census(sqlite3_stmt *s, void *to)
+{
+    mote__census *c = to;
+    int64_t n;
+    if (number(s, 0, INT64_MIN, INT64_MAX, &c->segment) || number(s, 1, 0, INT64_MAX, &n) ||
+        number(s, 2, INT64_MIN, INT64_MAX, &c->lowest) || number(s, 3, INT64_MIN, INT64_MAX, &c->highest))
+        return 1;
+    c->n = (uint64_t)n;
     return 0;
 }
 
@@ -281,10 +392,13 @@ static int pragma_number(mote__index *x, const char *text, int64_t *value)
     return rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_ERROR : rc;
 }
 
-/* "file:" and the path with the characters that mean something in a URI written as %xx; static storage is the caller's. */
+/* "file:" and the path with the characters that mean something in a URI written as %xx, and one '/' at most before it: two would begin
+ * the name of a host. */
 static int uri(char *dst, size_t n, const char *path, const char *query)
 {
     size_t k = (size_t)snprintf(dst, n, "file:");
+    while (path[0] == '/' && path[1] == '/')
+        path++;
     for (; *path; path++) {
         if (k + 4 >= n)
             return 1;
@@ -296,33 +410,52 @@ static int uri(char *dst, size_t n, const char *path, const char *query)
     return (size_t)snprintf(dst + k, n - k, "%s", query) >= n - k;
 }
 
-int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, const char *vfs, mote_err *err)
+static int execute(mote__index *x, const char *text) { return sqlite3_exec(x->db, text, NULL, NULL, NULL); }
+
+/* An earlier mote left the index in WAL mode, or there is a log of that kind: nobody else may use it while that is changed. */
+static int set_up(mote__index *x, int writing)
 {
-    *x = (mote__index){ 0 };
+    static const char settings[] = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL;"
+                                   "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096";
+    static const char journal[] = "PRAGMA journal_mode = PERSIST; PRAGMA journal_size_limit = 524288";
+    int rc = execute(x, settings), wal = writing && (rc & 0xff) == SQLITE_CANTOPEN;
+    if (wal) {
+        rc = execute(x, "PRAGMA locking_mode = EXCLUSIVE");
+        if (rc == SQLITE_OK)
+            rc = execute(x, settings);
+    }
+    if (rc == SQLITE_OK && writing)
+        rc = execute(x, journal);
+    if (rc == SQLITE_OK && wal)
+        rc = execute(x, "PRAGMA locking_mode = NORMAL; SELECT count(*) FROM meta");
+    return rc;
+}
+
+int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, const char *vfs, mote__waiting *waiting, mote_err *err)
+{
+    *x = (mote__index){ .waiting = waiting };
     char name[3 * 4096 + 64];
     if (uri(name, sizeof name, path, mode == MOTE_INDEX_IMMUTABLE ? "?immutable=1" : ""))
         return mote__fail(err, MOTE_EIO, "%s: the path is too long", path);
-    int reading = mode == MOTE_INDEX_READ || mode == MOTE_INDEX_IMMUTABLE;
-    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | (reading ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE), vfs);
+    /* whoever reads may have to undo what a dead process has left half done, so the file is opened for writing where it can be */
+    int access = mode == MOTE_INDEX_IMMUTABLE ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | access, vfs);
     int64_t application = 0, version = 0, meta = 0;
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(x->db, 1);
-        sqlite3_busy_timeout(x->db, 10000);
+        sqlite3_busy_handler(x->db, wait_again, x);
         sqlite3_db_config(x->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-        rc = sqlite3_exec(x->db, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL;"
-                                 "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096", NULL, NULL, NULL);
+        rc = set_up(x, mode == MOTE_INDEX_WRITE);
     }
+    if (rc == SQLITE_OK && mode == MOTE_INDEX_READ)
+        rc = execute(x, "PRAGMA query_only = ON");
     if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
         rc = sqlite3_exec(x->db, "PRAGMA page_size = 4096; PRAGMA journal_mode = MEMORY; PRAGMA application_id = 0x4d4f5445;"
                                  "PRAGMA user_version = 1; BEGIN", NULL, NULL, NULL);
     if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
         rc = sqlite3_exec(x->db, schema, NULL, NULL, NULL);
     if (rc == SQLITE_OK && mode != MOTE_INDEX_CREATE) {
-        /* a short log: it counts as bytes on disk too */
-        if (!reading)
-            rc = sqlite3_exec(x->db, "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 100; PRAGMA journal_size_limit = 524288", NULL, NULL, NULL);
-        if (rc == SQLITE_OK)
-            rc = pragma_number(x, "PRAGMA application_id", &application);
+        rc = pragma_number(x, "PRAGMA application_id", &application);
         if (rc == SQLITE_OK)
             rc = pragma_number(x, "PRAGMA user_version", &version);
         if (rc == SQLITE_OK)
@@ -338,12 +471,14 @@ int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, co
     }
     if (rc == SQLITE_OK)
         return 0;
-    int code = failed(x, rc);
+    int code = failed(x, rc), busy = x->busy, full = x->full;
     mote__fail(err, code, "%s: %s", path, rc == SQLITE_NOTADB ? "not an index of this store" : x->why);
     char why[sizeof x->why];
     memcpy(why, x->why, sizeof why);
     mote__index_close(x);
     memcpy(x->why, why, sizeof why);
+    x->busy = busy;
+    x->full = full;
     return code;
 }
 
@@ -360,12 +495,12 @@ int mote__index_check(mote__index *x)
         result = MOTE_EFORMAT;
     }
     sqlite3_finalize(s);
-    uint64_t one;
-    if (!result) {
-        result = run(x, OVERLAP, NULL, 0, take_u64, &one, 0, 1, NULL);
-        if (!result)
-            snprintf(x->why, sizeof x->why, "a slot is free and in use");
-        result = result == MOTE_INDEX_NONE ? 0 : result ? result : MOTE_EFORMAT;
+    uint64_t wrong = 0;
+    if (!result)
+        result = run(x, UNCOUNTED, NULL, 0, take_u64, &wrong, 0, 1, NULL);
+    if (!result && wrong) {
+        snprintf(x->why, sizeof x->why, "its rows do not fit together");
+        result = MOTE_EFORMAT;
     }
     return result;
 }
@@ -429,11 +564,15 @@ int mote__index_put_free(mote__index *x, const mote__place *p)
 
 int mote__index_drop(mote__index *x, const mote__entry *e)
 {
-    int rc = DO(x, DROP, B(e->id), N(e->place.segment), N(e->place.slot), N(e->place.generation));
+    int lost = e->place.segment == 0;                    /* see take_entry */
+    int rc = lost ? DO(x, DROP_ID, B(e->id))
+                  : DO(x, DROP, B(e->id), N(e->place.segment), N(e->place.slot), N(e->place.generation));
     if (rc || sqlite3_changes(x->db) != 1)
         return rc ? rc : MOTE_INDEX_NONE;
+    if (lost)
+        return 0;
     mote__place p = e->place;
-    p.generation++;
+    p.generation = mote__next_generation(p.generation);
     p.hole = 0;
     return mote__index_put_free(x, &p);
 }
@@ -477,7 +616,48 @@ int mote__index_drop_segment(mote__index *x, uint32_t id)
     int rc = DO(x, DROP_SEGMENT_FREE, N(id));
     return rc ? rc : DO(x, DROP_SEGMENT, N(id));
 }
+int mote__index_forget_segment(mote__index *x, uint32_t id, uint64_t *n_blocks)
+{
+    int rc = mote__index_drop_beyond(x, id, 0, n_blocks);
+    return rc ? rc : mote__index_drop_segment(x, id);
+}
+int mote__index_set_sizes(mote__index *x, const mote__segment *s)
+{
+    return DO(x, SET_SIZES, N(s->id), N(s->slot_bytes), N(s->payload_bytes), N(s->n_slots));
+}
 int mote__index_segment_entries(mote__index *x, uint32_t id, uint64_t *n) { return ONE(x, SEGMENT_ENTRIES, take_u64, n, N(id)); }
+
+/* ---- rows that do not fit together ---- */
+
+int mote__index_census(mote__index *x, int of_free, int64_t after, mote__census *c, size_t max, size_t *n)
+{
+    return run(x, of_free ? CENSUS_FREE : CENSUS_BLOCK, ARGS(N(after), N(max)), take_census, c, sizeof *c, max, n);
+}
+int mote__index_overlap(mote__index *x, int64_t segment, int64_t after, mote__place *p)
+{
+    return ONE(x, OVERLAP, take_place, p, N(segment), N(after));
+}
+int mote__index_at(mote__index *x, const mote__place *p, mote__entry *e) { return ONE(x, AT, take_entry, e, N(p->segment), N(p->slot)); }
+int mote__index_take_free(mote__index *x, const mote__place *p) { return DO(x, FREE_TAKE, N(p->segment), N(p->slot), N(p->generation)); }
+int mote__index_drop_beyond(mote__index *x, int64_t segment, uint64_t slots, uint64_t *n_blocks)
+{
+    int rc = DO(x, DROP_BEYOND, N(segment), N(slots));
+    *n_blocks = rc ? 0 : (uint64_t)sqlite3_changes64(x->db);
+    return rc ? rc : DO(x, FREE_BEYOND, N(segment), N(slots));
+}
+int mote__index_drop_lost(mote__index *x, uint64_t *n_blocks)
+{
+    int rc = run(x, DROP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
+    *n_blocks = rc ? 0 : (uint64_t)sqlite3_changes64(x->db);
+    return rc ? rc : run(x, FREE_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
+}
+/* A day ahead is what clocks that differ may do. */
+int mote__index_mend_times(mote__index *x, int64_t now)
+{
+    int rc = DO(x, MEND_BLOCK_TIMES, N(now), N(now + 86400));
+    return rc ? rc : DO(x, MEND_SNAP_TIMES, N(now), N(now + 86400));
+}
+int mote__index_odd(mote__index *x, int64_t now, uint64_t *n) { return ONE(x, ODD, take_u64, n, N(now + 86400)); }
 
 /* ---- sums ---- */
 
@@ -521,6 +701,7 @@ int mote__index_snapshot_put(mote__index *x, const mote__snap_entry *e)
 int mote__index_snapshot_get(mote__index *x, const uint8_t *key, mote__snap_entry *e) { return ONE(x, SNAP_GET, take_snap, e, B(key)); }
 int mote__index_snapshot_drop(mote__index *x, const uint8_t *key) { return DO(x, SNAP_DROP, B(key)); }
 int mote__index_snapshot_touch(mote__index *x, const uint8_t *key, int64_t used) { return DO(x, SNAP_TOUCH, B(key), N(used)); }
+int mote__index_snapshot_set_bytes(mote__index *x, const uint8_t *key, uint64_t bytes) { return DO(x, SNAP_SET_BYTES, B(key), N(bytes)); }
 int mote__index_snapshot_next(mote__index *x, const uint8_t *after, mote__snap_entry *e)
 {
     return ONE(x, SNAP_NEXT, take_snap, e, B(after ? after : lowest));

@@ -5,16 +5,42 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static int sys_open(void *ctx, const char *path, int flags, mode_t mode) { return open(path, flags | O_CLOEXEC, mode); }
+#include "base/file_limit.h"
+
+static int too_large(void)
+{
+    errno = EFBIG;
+    return -1;
+}
+
+/* Never one of the standard descriptors: where one of them is closed, what is printed would flow into the file. */
+static int sys_open(void *ctx, const char *path, int flags, mode_t mode)
+{
+    int fd = open(path, flags | O_CLOEXEC, mode);
+    if (fd < 0 || fd > 2)
+        return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+    close(fd);
+    errno = e;
+    return higher;
+}
 static int sys_close(void *ctx, int fd) { return close(fd); }
 static ssize_t sys_preadv(void *ctx, int fd, const struct iovec *iov, int n, off_t offset) { return preadv(fd, iov, n, offset); }
-static ssize_t sys_pwritev(void *ctx, int fd, const struct iovec *iov, int n, off_t offset) { return pwritev(fd, iov, n, offset); }
+static ssize_t sys_pwritev(void *ctx, int fd, const struct iovec *iov, int n, off_t offset)
+{
+    uint64_t end = (uint64_t)offset;
+    for (int i = 0; i < n; i++)
+        end += iov[i].iov_len;
+    return mote__file_size_allowed(end) ? pwritev(fd, iov, n, offset) : too_large();
+}
 static int sys_sync(void *ctx, int fd) { return fdatasync(fd); }
 static int sys_rename(void *ctx, const char *from, const char *to) { return rename(from, to); }
 static int sys_unlink(void *ctx, const char *path) { return unlink(path); }
 
 static int sys_grow(void *ctx, int fd, off_t offset, off_t bytes)
 {
+    if (!mote__file_size_allowed((uint64_t)offset + (uint64_t)bytes))
+        return too_large();
     int rc = posix_fallocate(fd, offset, bytes);
     if (rc == 0)
         return 0;

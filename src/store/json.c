@@ -26,14 +26,27 @@ static json_t *hex_json(const uint8_t *id)
 
 int mote__store_enter(mote__store *s, mote_err *err)
 {
+    if (s->stale)
+        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go", s->dir);
     if (s->read_only)
         return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
     pthread_mutex_lock(&s->write_mutex);
     s->retry_at = 0;
-    if (!mote__store_revive(s))
-        return 0;
+    for (int again = 0; again < 2 && !mote__store_revive(s); again++)
+        if (!mote__store_care(s))          /* an index that it finds damaged is made anew */
+            return 0;
     pthread_mutex_unlock(&s->write_mutex);
-    return mote__fail(err, MOTE_EIO, "%s: the index cannot be opened", s->dir);
+    return mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
+}
+
+int mote__store_begin_anew(mote__store *s, mote_err *err)
+{
+    mote__rebuilt r;
+    pthread_mutex_lock(&s->write_mutex);
+    int rc = mote__store_rebuild_now(s, 1, &r, err);
+    if (rc)
+        pthread_mutex_unlock(&s->write_mutex);
+    return rc;
 }
 
 void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
@@ -237,7 +250,9 @@ static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
     const char *why = NULL;
     int e = mote__snap_load(s, p->key, &file, &n);
     if (e)
-        why = e == ENODATA ? "the file is missing or cut" : strerror(e);
+        why = e == ENODATA ? "the file is missing, cut or no regular one" : strerror(e);
+    else if (n != p->bytes)
+        why = "it has another size";
     else if (!mote__snapfile_read(&got, file, n, &tail, &blob, &why))
         why = mote__snap_matches(&got, p) ? NULL : "it is another one";
     mote__free(NULL, MOTE_MEM_OTHER, file, n);
@@ -291,6 +306,13 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         note(&r, "index", NULL, "it was missing or damaged and has been made anew");
         index = "made anew";
     }
+    if (writing && usable && !rc && mote__store_care(s) == MOTE_EFORMAT)
+        mote__store_revive(s);
+    if (s->mended != s->mended_told) {
+        note(&r, "index", NULL, "it did not fit the files and has been mended");
+        index = "mended";
+        s->mended_told = s->mended;
+    }
     int bad = rc || !usable ? 0 : mote__index_check(x);
     if (!bad && !rc && usable)
         bad = verify_blocks(s, x, &r, &why);
@@ -304,7 +326,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         rc = why.code ? bad : mote__fail(&why, bad, "%s: %s", s->dir, x->why);
     }
     if (!rc && rebuild) {
-        rc = mote__store_rebuild_now(s, &made, &why);
+        rc = mote__store_rebuild_now(s, 0, &made, &why);
         r.n_blocks = made.blocks;
         r.n_snapshots = made.snapshots;
         index = "made anew";

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,7 +80,7 @@ static void start(walk *w, load *l)
     l->error = 0;
     l->state = LANDED;
     if (!l->file) {
-        l->error = errno == ENOENT ? ENODATA : errno;
+        l->error = errno == ENOENT || mote__file_is_other(errno) ? ENODATA : errno;
         return;
     }
     if (w->s->io->direct_reads && is_cached(l->file->fd, at, l->entry.place.slot_bytes)) {
@@ -145,7 +146,7 @@ static void plan(mote__store *s, const mote__store_context *c, const mote__store
             next = mote__chain_next(c, &chain, block_ids, 0);
             rc = mote__index_get(&s->reader, next.id, &entries[*n]);
         }
-        if (rc || (want->exact_only && !mote__chain_exact(&next)) || entries[*n].place.payload_bytes != c->block_bytes)
+        if (rc || (want->exact_only && !mote__chain_exact(&next)))
             break;
         chains[(*n)++] = chain = next;
     }
@@ -174,16 +175,54 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
     return mote__slot_answers(&slot, l->head, c, chain, parent, ids, why);
 }
 
-/* The index still says the same: nobody took the slot while it was read. */
-static int still_there(mote__store *s, const mote__entry *e)
+/* How many of n entries, from the first on, the index still gives as they are: nobody took their slots while they were read. */
+static size_t still_there(mote__store *s, const mote__entry *entries, size_t n)
 {
-    mote__entry now;
+    size_t i = 0;
     pthread_mutex_lock(&s->read_mutex);
-    int rc = mote__index_get(&s->reader, e->id, &now);
+    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE : mote__index_begin_read(&s->reader);
+    for (mote__entry now; i < n && !rc; i += !rc) {
+        const mote__place *a = &now.place, *b = &entries[i].place;
+        rc = mote__index_get(&s->reader, entries[i].id, &now);
+        if (!rc && (a->segment != b->segment || a->slot != b->slot || a->generation != b->generation))
+            rc = MOTE_INDEX_NONE;
+    }
     if (rc < 0)
-        mote__store_index_failed(s, &s->reader, rc, "looking at a block again");
+        mote__store_index_failed(s, &s->reader, rc, "looking at blocks again");
+    if (s->reader.db && !sqlite3_get_autocommit(s->reader.db))
+        mote__index_commit(&s->reader);
     pthread_mutex_unlock(&s->read_mutex);
-    return !rc && now.place.segment == e->place.segment && now.place.slot == e->place.slot && now.place.generation == e->place.generation;
+    return i;
+}
+
+/* What is wrong with the blocks of one walk: one line for all of them. */
+typedef struct ills { uint64_t damaged, unreadable; char first[160]; } ills;
+
+static void note_ill(mote__store *s, ills *ill, const mote__entry *e, int bad, const char *why)
+{
+    char hex[2 * MOTE_STORE_ID + 1];
+    mote__hex(hex, e->id, MOTE_STORE_ID);
+    if (!ill->damaged && !ill->unreadable)
+        snprintf(ill->first, sizeof ill->first, "%s, segment %08x, slot %u: %s", hex, (unsigned)e->place.segment, (unsigned)e->place.slot, why);
+    if (bad != MOTE_EFORMAT) {
+        ill->unreadable++;
+        return;
+    }
+    ill->damaged++;
+    pthread_mutex_lock(&s->mutex);
+    s->counts.damaged_blocks++;
+    pthread_mutex_unlock(&s->mutex);
+    mote__queue_drop(s, e);
+}
+
+static void tell_ills(mote__store *s, const ills *ill)
+{
+    if (ill->damaged)
+        mote__store_log(s, "%llu block%s damaged and dropped (%s)%s", (unsigned long long)ill->damaged, ill->damaged > 1 ? "s are" : " is",
+                        ill->first, s->read_only ? "" : "; 'mote kv verify' looks at all others");
+    else if (ill->unreadable)
+        mote__store_log(s, "%llu block%s cannot be read (%s); if that lasts, 'mote kv verify' drops them", (unsigned long long)ill->unreadable,
+                        ill->unreadable > 1 ? "s" : "", ill->first);
 }
 
 static void give_up(walk *w, mote__kv_pool *pool, load *l)
@@ -198,10 +237,40 @@ static void give_up(walk *w, mote__kv_pool *pool, load *l)
     l->state = LANDED;
 }
 
+/* Begins to read the block of entries[at]; 0: no memory. */
+static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c, const mote__entry *entries, size_t at, size_t n)
+{
+    size_t buffer = at % w->n_loads;
+    load *l = &w->loads[buffer];
+    const mote__entry *e = &entries[at];
+    const mote__place *p = &e->place;
+    l->entry = *e;
+    if (at % MOTE_POOL_EXPECTED == 0)
+        mote__kv_pool_expect(pool, n - at);
+    l->block = mote__kv_block_new(pool);
+    if (!l->block)
+        return 0;
+    l->head = w->buffers + buffer * BUFFER;
+    l->pad = l->head + MOTE_SLOT_ALIGN;
+    l->state = LANDED;
+    l->error = ENODATA;                    /* a place where such a block cannot be: the index is wrong about it */
+    if (p->payload_bytes != c->block_bytes)
+        return 1;
+    l->file = mote__segfile_get(w->s, p->segment);
+    l->iov[0] = (struct iovec){ l->head, MOTE_SLOT_HEAD };
+    l->iov[1] = (struct iovec){ l->block->data, p->payload_bytes };
+    l->iov[2] = (struct iovec){ l->pad, p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD };
+    l->n_iov = l->iov[2].iov_len ? 3 : 2;
+    start(w, l);
+    return 1;
+}
+
 static size_t match_directory(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max,
                               mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
 {
     size_t n = 0, used = 0, started = 0, room = max - chain->n_blocks, first = chain->n_blocks;
+    int healing = 0;
+    ills ill = { 0 };
     walk w = { .s = s, .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
     mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
     mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
@@ -212,25 +281,12 @@ static size_t match_directory(mote__store *s, const mote__store_context *c, cons
         plan(s, c, want, ids, max, *chain, entries, chains, &n);
         open_ring(&w, n);
     }
+    /* Behind a block that is damaged the others of the chain are looked at all the same: each damaged one is dropped now, so that one run
+     * heals the whole chain. */
     for (size_t i = 0; i < n; i++) {
-        for (; started < n && started < i + w.n_loads; started++) {
-            load *l = &w.loads[started % w.n_loads];
-            const mote__place *p = &entries[started].place;
-            l->entry = entries[started];
-            if (started % MOTE_POOL_EXPECTED == 0)
-                mote__kv_pool_expect(pool, n - started);
-            l->block = mote__kv_block_new(pool);
-            if (!l->block)
+        for (; started < n && started < i + w.n_loads; started++)
+            if (!prepare(&w, pool, c, entries, started, n))
                 break;
-            l->file = mote__segfile_get(s, p->segment);
-            l->head = w.buffers + started % w.n_loads * BUFFER;
-            l->pad = l->head + MOTE_SLOT_ALIGN;
-            l->iov[0] = (struct iovec){ l->head, MOTE_SLOT_HEAD };
-            l->iov[1] = (struct iovec){ l->block->data, p->payload_bytes };
-            l->iov[2] = (struct iovec){ l->pad, p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD };
-            l->n_iov = l->iov[2].iov_len ? 3 : 2;
-            start(&w, l);
-        }
         if (started <= i)
             break;                          /* no memory for more blocks */
         load *l = &w.loads[i % w.n_loads];
@@ -238,30 +294,24 @@ static size_t match_directory(mote__store *s, const mote__store_context *c, cons
         if (l->state != LANDED)
             land(&w, l);
         int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id, ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
-        int there = still_there(s, &l->entry);
-        if (bad || !there) {
-            if (bad && there) {
-                char hex[2 * MOTE_STORE_ID + 1];
-                mote__hex(hex, l->entry.id, MOTE_STORE_ID);
-                mote__store_log(s, "block %s (segment %08x, slot %u) %s (%s)%s", hex, (unsigned)l->entry.place.segment,
-                                (unsigned)l->entry.place.slot, bad == MOTE_EFORMAT ? "is damaged" : "cannot be read", why,
-                                bad == MOTE_EFORMAT ? " and is dropped" : "");
-            }
-            if (bad == MOTE_EFORMAT && there) {
-                pthread_mutex_lock(&s->mutex);
-                s->counts.damaged_blocks++;
-                pthread_mutex_unlock(&s->mutex);
-                mote__queue_drop(s, &l->entry);
-            }
-            break;
+        if (bad && (s->stale || !still_there(s, &l->entry, 1)))
+            n = i + 1;                      /* it was taken away meanwhile */
+        else if (bad)
+            note_ill(s, &ill, &l->entry, bad, why);
+        healing |= bad != 0;
+        if (!healing) {
+            blocks[first + i] = l->block;
+            l->block = NULL;
+            used++;
         }
-        blocks[first + i] = l->block;
-        l->block = NULL;
         give_up(&w, pool, l);
-        used++;
     }
-    for (size_t i = used; i < started; i++)
-        give_up(&w, pool, &w.loads[i % w.n_loads]);
+    size_t sure = used ? still_there(s, entries, used) : 0;
+    while (used > sure)
+        mote__kv_block_unref(pool, blocks[first + --used]);
+    tell_ills(s, &ill);
+    for (size_t i = 0; i < w.n_loads && w.loads; i++)
+        give_up(&w, pool, &w.loads[i]);
     if (w.uring)
         io_uring_queue_exit(&w.ring);
     if (used) {

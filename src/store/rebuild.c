@@ -63,34 +63,6 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sizes from the segment's header or, where that is damaged, from the first slots' own. */
-static int segment_sizes(mote__store *s, int fd, uint32_t id, off_t size, mote__segment *g)
-{
-    uint8_t page[MOTE_SEGMENT_HEADER];
-    mote__segment_header h;
-    const char *why = "it cannot be read";
-    *g = (mote__segment){ .id = id };
-    if (!mote__read_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0) && !mote__segment_read(&h, page, sizeof page, &why) && h.id == id) {
-        g->slot_bytes = h.slot_bytes;
-        g->payload_bytes = h.payload_bytes;
-    } else if (!mote__read_full(s, fd, &(struct iovec){ page, MOTE_SLOT_HEADER }, 1, MOTE_SEGMENT_HEADER) && !memcmp(page, "MOTESLT1", 8) &&
-               mote__le32(page + 16) == mote__slot_bytes(mote__le32(page + 20)) && mote__le32(page + 16)) {
-        g->slot_bytes = mote__le32(page + 16);
-        g->payload_bytes = mote__le32(page + 20);
-        h = (mote__segment_header){ id, g->slot_bytes, g->payload_bytes };
-        mote__segment_write(page, &h);
-        mote__store_log(s, "segment %08x: its header was damaged (%s) and is written again", (unsigned)id, why);
-        if (!mote__write_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0))
-            s->io->sync(s->io->ctx, fd);
-    } else {
-        mote__store_log(s, "segment %08x: left out: its header is damaged (%s)", (unsigned)id, why);
-        return 1;
-    }
-    uint64_t n = size > MOTE_SEGMENT_HEADER ? (uint64_t)(size - MOTE_SEGMENT_HEADER) / g->slot_bytes : 0;
-    g->n_slots = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-    return 0;
-}
-
 static int is_hole(int fd, off_t at, size_t n)
 {
     off_t data = lseek(fd, at, SEEK_DATA);
@@ -100,18 +72,18 @@ static int is_hole(int fd, off_t at, size_t n)
 static int scan_segment(job *j, uint32_t id)
 {
     mote__store *s = j->s;
-    mote__segfile *f = mote__segfile_get(s, id);
-    if (!f) {
-        mote__store_log(s, "segment %08x: left out: %s", (unsigned)id, strerror(errno));
-        return 0;
-    }
-    struct stat st;
     mote__segment g;
+    const char *why = NULL;
+    mote__segment_state state = mote__segment_look(s, id, 1, &g, &why);
+    mote__segfile *f = state == MOTE_SEGMENT_SOUND ? mote__segfile_get(s, id) : NULL;
+    if (!f) {
+        if (state == MOTE_SEGMENT_SOUND || state == MOTE_SEGMENT_UNREADABLE)
+            mote__store_log(s, "segment %08x is left out: %s", (unsigned)id, why ? why : strerror(errno));
+        return 0;                          /* a stray file: whoever opens the store tells of it */
+    }
     uint64_t *unused = NULL, highest = 0;
     uint8_t *image = NULL;
     int rc = 0;
-    if (fstat(f->fd, &st) || segment_sizes(s, f->fd, id, st.st_size, &g))
-        goto out;
     /* generation of each slot that is not whole, 0 where it cannot be told; ~0: in use */
     unused = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(g.n_slots, sizeof *unused));
     image = mote__alloc(NULL, MOTE_MEM_OTHER, g.slot_bytes);
@@ -120,19 +92,16 @@ static int scan_segment(job *j, uint32_t id)
     for (uint32_t i = 0; i < g.n_slots && !rc; i++) {
         mote__entry e = { .place = { id, i, g.slot_bytes, g.payload_bytes, 0, 0 }, .used = j->now };
         mote__slot slot;
-        const char *why = "";
         j->r->slots++;
         if (is_hole(f->fd, mote__slot_offset(&e.place), g.slot_bytes))
             continue;
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
-        if (!bad && slot.generation > INT64_MAX - 2)
-            bad = MOTE_EFORMAT;
         if (bad) {
             int ours = !memcmp(image, "MOTESLT1", 8);
             j->r->damaged += (uint64_t)ours;
             continue;
         }
-        highest = slot.generation > highest ? slot.generation : highest;
+        highest = slot.generation > highest && !(slot.generation >> 62) ? slot.generation : highest;
         unused[i] = slot.generation;
         e.place.generation = slot.generation;
         e.approximate = slot.approximate;
@@ -154,7 +123,6 @@ static int scan_segment(job *j, uint32_t id)
     }
     mote__free(NULL, MOTE_MEM_OTHER, unused, mote__mul(g.n_slots, sizeof *unused));
     mote__free(NULL, MOTE_MEM_OTHER, image, g.slot_bytes);
-out:
     mote__segfile_put(s, f);
     return rc;
 }
@@ -162,7 +130,7 @@ out:
 static int scan_snapshot(void *ctx, const char *digits)
 {
     job *j = ctx;
-    char name[64], path[4200];
+    char name[64];
     uint8_t key[MOTE_STORE_ID], *file = NULL;
     const uint8_t *tail, *blob;
     size_t n = 0;
@@ -177,11 +145,10 @@ static int scan_snapshot(void *ctx, const char *digits)
     int bad = e || mote__snapfile_read(&snap, file, n, &tail, &blob, &why) || memcmp(snap.key, key, sizeof key);
     if (bad) {
         j->r->damaged_snapshots++;
-        mote__store_log(j->s, "snapshot %s is damaged (%s) and goes", digits, e ? strerror(e) : why);
+        mote__store_log(j->s, "snapshot %s is damaged (%s) and goes", digits, e && e != ENODATA ? strerror(e) : e ? "it is cut or no file" : why);
         mote__snap_name(name, key);
-        mote__store_path(j->s, path, name);
         if (!e || e == ENODATA)
-            j->s->io->unlink(j->s->io->ctx, path);
+            mote__store_clear_name(j->s, name);
     } else {
         mote__snap_entry entry = { .chain = snap.chain, .approximate = snap.approximate, .n_tail = snap.n_tail, .bytes = n,
                                    .created = (int64_t)(snap.created & INT64_MAX), .used = j->now };
@@ -194,59 +161,127 @@ static int scan_snapshot(void *ctx, const char *digits)
     return j->rc;
 }
 
-static void remove_file(mote__store *s, const char *name)
+/* ---- names that are out of place ---- */
+
+typedef struct names { mote__store *s; size_t n; char (*list)[MOTE_STORE_NAME]; } names;
+
+static int note_name(names *t, const char *prefix, const char *digits)
 {
-    char path[4200];
-    mote__store_path(s, path, name);
-    s->io->unlink(s->io->ctx, path);
+    void *more = realloc(t->list, (t->n + 1) * sizeof *t->list);
+    if (!more)
+        return MOTE_ENOMEM;
+    t->list = more;
+    snprintf(t->list[t->n++], sizeof *t->list, "%s%s.mote", prefix, digits);
+    return 0;
+}
+static int note_segment(void *ctx, const char *digits) { return note_name(ctx, "seg-", digits); }
+static int note_snapshot(void *ctx, const char *digits) { return note_name(ctx, "snap-", digits); }
+
+void mote__store_sort_out(mote__store *s)
+{
+    names t = { .s = s };
+    mote__store_list(s, "seg-", 8, note_segment, &t);
+    for (size_t i = 0; i < t.n; i++) {
+        mote__segment g;
+        const char *why = NULL;
+        mote__segment_state state = mote__segment_look(s, (uint32_t)strtoul(t.list[i] + 4, NULL, 16), 0, &g, &why);
+        if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_SHORT)
+            mote__store_set_aside(s, t.list[i], why);
+    }
+    free(t.list);
+}
+
+void mote__store_remove_all(mote__store *s)
+{
+    names t = { .s = s };
+    mote__store_list(s, "seg-", 8, note_segment, &t);
+    size_t n_segments = t.n;
+    mote__store_list(s, "snap-", 2 * MOTE_STORE_ID, note_snapshot, &t);
+    for (size_t i = 0; i < t.n; i++) {
+        mote__segment g;
+        const char *why = NULL;
+        if (i >= n_segments || mote__segment_look(s, (uint32_t)strtoul(t.list[i] + 4, NULL, 16), 0, &g, &why) == MOTE_SEGMENT_SOUND)
+            mote__store_clear_name(s, t.list[i]);
+    }
+    mote__segfiles_sweep(s, 0);
+    free(t.list);
+}
+
+/* ---- the new index in the old one's place ---- */
+
+/* Fills index.new. *full: for want of room. */
+static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *err)
+{
+    mote__index x = { 0 };
+    j->x = &x;
+    j->n_ids = 0;
+    j->rc = 0;
+    *j->r = (mote__rebuilt){ 0 };
+    *full = 0;
+    int e = mote__store_clear_name(s, "index.new"), fd = -1;
+    if (!e)
+        e = mote__store_clear_name(s, "index.new-journal");
+    if (!e && (fd = s->io->open(s->io->ctx, fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) < 0)
+        e = errno;
+    *full = e == ENOSPC || e == EDQUOT;
+    if (e)
+        return mote__fail(err, MOTE_EIO, "%s: cannot create: %s", fresh, strerror(e));
+    s->io->close(s->io->ctx, fd);
+    int rc = mote__index_open(&x, fresh, MOTE_INDEX_CREATE, mote__vfs_name(s->vfs), NULL, err);
+    *full = rc && x.full;
+    if (!rc) {
+        mote__store_list(s, "seg-", 8, note_id, j);
+        if (j->n_ids)
+            qsort(j->ids, j->n_ids, sizeof *j->ids, by_number);
+        rc = j->rc;
+        for (size_t i = 0; i < j->n_ids && !rc; i++)
+            rc = j->ids[i] ? scan_segment(j, j->ids[i]) : 0;
+        if (!rc) {
+            mote__store_list(s, "snap-", 2 * MOTE_STORE_ID, scan_snapshot, j);
+            rc = j->rc;
+        }
+        if (!rc)
+            rc = mote__index_commit(&x);
+        *full = rc && x.full;
+        if (rc)
+            mote__fail(err, rc == MOTE_ENOMEM ? rc : MOTE_EIO, "%s: cannot make the index anew: %s", fresh, rc == MOTE_ENOMEM ? "out of memory" : x.why);
+        mote__index_close(&x);
+    }
+    if (rc) {
+        s->io->unlink(s->io->ctx, fresh);
+        rc = rc == MOTE_ENOMEM ? rc : MOTE_EIO;
+    }
+    return rc;
+}
+
+/* No database without its log, no log without its database: the old one goes as a whole. 0 or errno. */
+static int remove_old(mote__store *s)
+{
+    static const char *const logs[] = { "index.db-journal", "index.db-wal", "index.db-shm" };
+    int e = mote__store_clear_name(s, "index.db");
+    if (!e && s->io->sync_dir(s->io->ctx, s->dir))
+        e = errno;
+    for (size_t i = 0; i < sizeof logs / sizeof *logs && !e; i++)
+        e = mote__store_clear_name(s, logs[i]);
+    return e ? e : s->io->sync_dir(s->io->ctx, s->dir) ? errno : 0;
 }
 
 int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
 {
     char fresh[4200], old[4200];
+    int full;
     mote__store_path(s, fresh, "index.new");
     mote__store_path(s, old, "index.db");
-    remove_file(s, "index.new");
-    remove_file(s, "index.new-journal");
-    mote__index x = { 0 };
-    *r = (mote__rebuilt){ 0 };
-    job j = { .s = s, .x = &x, .r = r, .now = mote__store_now(s) };
-    int fd = s->io->open(s->io->ctx, fresh, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (fd < 0)
-        return mote__fail(err, MOTE_EIO, "%s: cannot create: %s", fresh, strerror(errno));
-    s->io->close(s->io->ctx, fd);
-    int rc = mote__index_open(&x, fresh, MOTE_INDEX_CREATE, mote__vfs_name(s->vfs), err);
+    job j = { .s = s, .r = r, .now = mote__store_now(s) };
+    int rc = fill(s, fresh, &j, &full, err);
+    if (rc && full && !remove_old(s))                  /* on a full disk in its own room */
+        rc = fill(s, fresh, &j, &full, err);
     if (!rc) {
-        mote__store_list(s, "seg-", 8, note_id, &j);
-        if (j.n_ids)
-            qsort(j.ids, j.n_ids, sizeof *j.ids, by_number);
-        rc = j.rc;
-        for (size_t i = 0; i < j.n_ids && !rc; i++)
-            rc = j.ids[i] ? scan_segment(&j, j.ids[i]) : 0;
-        if (!rc) {
-            mote__store_list(s, "snap-", 2 * MOTE_STORE_ID, scan_snapshot, &j);
-            rc = j.rc;
-        }
-        if (!rc)
-            rc = mote__index_commit(&x);
-        if (rc)
-            mote__fail(err, rc == MOTE_ENOMEM ? rc : MOTE_EIO, "%s: cannot make the index anew: %s", fresh, rc == MOTE_ENOMEM ? "out of memory" : x.why);
-        mote__index_close(&x);
-    }
-    if (!rc) {
-        /* No database without its log, no log without its database: first the old one goes as a whole, then the new one comes. */
-        s->io->unlink(s->io->ctx, old);
-        int e = s->io->sync_dir(s->io->ctx, s->dir) ? errno : 0;
-        if (!e) {
-            remove_file(s, "index.db-wal");
-            remove_file(s, "index.db-shm");
-            e = s->io->sync_dir(s->io->ctx, s->dir) || s->io->rename(s->io->ctx, fresh, old) || s->io->sync_dir(s->io->ctx, s->dir) ? errno : 0;
-        }
+        int e = remove_old(s);
+        if (!e && (s->io->rename(s->io->ctx, fresh, old) || s->io->sync_dir(s->io->ctx, s->dir)))
+            e = errno;
         if (e)
             rc = mote__fail(err, MOTE_EIO, "%s: cannot put the new index in place: %s", old, strerror(e));
-    } else {
-        s->io->unlink(s->io->ctx, fresh);
-        rc = rc == MOTE_ENOMEM ? rc : MOTE_EIO;
     }
     if (!rc) {
         pthread_mutex_lock(&s->mutex);

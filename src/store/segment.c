@@ -10,35 +10,79 @@
 
 void mote__segment_name(char name[32], uint32_t id) { snprintf(name, 32, "seg-%08x.mote", id); }
 
+/* Whether the header says that this is the segment: another file is never written. */
+static int header_fits(const mote__store *s, int fd, uint32_t id)
+{
+    uint8_t page[MOTE_SEGMENT_HEADER];
+    mote__segment_header h;
+    const char *why;
+    return !mote__read_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0) && !mote__segment_read(&h, page, sizeof page, &why) &&
+           h.id == id;
+}
+
+/* NULL and errno. With files_mutex held. */
+static mote__segfile *open_segment(mote__store *s, uint32_t id)
+{
+    char name[32], path[4200];
+    mote__segment_name(name, id);
+    mote__store_path(s, path, name);
+    int writable = !s->read_only, fd = -1;
+    mote__segfile *f = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *f);
+    if (!f) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (writable)
+        fd = mote__store_open_file(s, path, O_RDWR, 0);
+    if (fd < 0 && (!writable || errno == EACCES || errno == EPERM || errno == EROFS)) {
+        writable = 0;
+        fd = mote__store_open_file(s, path, O_RDONLY, 0);
+    }
+    if (fd < 0) {
+        int e = errno;
+        mote__free(NULL, MOTE_MEM_OTHER, f, sizeof *f);
+        if (e == ENOENT || mote__file_is_other(e))
+            atomic_store(&s->care_due, 1);
+        errno = e;
+        return NULL;
+    }
+    if (writable && !header_fits(s, fd, id)) {
+        writable = 0;
+        atomic_store(&s->care_due, 1);
+    }
+    *f = (mote__segfile){ .id = id, .fd = fd, .direct_fd = -1, .writable = writable };
+    if (s->io->direct_reads)
+        f->direct_fd = mote__store_open_file(s, path, O_RDONLY | O_DIRECT, 0);
+    return f;
+}
+
 mote__segfile *mote__segfile_get(mote__store *s, uint32_t id)
 {
+    if (id == 0) {                                     /* no segment has this number */
+        errno = ENOENT;
+        return NULL;
+    }
     pthread_mutex_lock(&s->files_mutex);
     mote__segfile *f = s->files;
+    struct stat st;
     while (f && (f->id != id || f->dead))
         f = f->next;
+    if (f && !fstat(f->fd, &st) && st.st_nlink == 0) { /* removed: perhaps there is another of that name */
+        f->dead = 1;
+        f = NULL;
+    }
     if (!f) {
-        char name[32], path[4200];
-        mote__segment_name(name, id);
-        mote__store_path(s, path, name);
-        f = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *f);
-        int fd = f ? s->io->open(s->io->ctx, path, s->read_only ? O_RDONLY : O_RDWR, 0) : -1;
-        if (!f)
-            errno = ENOMEM;
-        if (fd < 0) {
-            int e = errno;
-            mote__free(NULL, MOTE_MEM_OTHER, f, sizeof *f);
-            f = NULL;
-            errno = e;
-        } else {
-            *f = (mote__segfile){ .next = s->files, .id = id, .fd = fd, .direct_fd = -1 };
-            if (s->io->direct_reads)
-                f->direct_fd = s->io->open(s->io->ctx, path, O_RDONLY | O_DIRECT, 0);
+        f = open_segment(s, id);
+        if (f) {
+            f->next = s->files;
             s->files = f;
         }
     }
+    int e = errno;
     if (f)
         f->refs++;
     pthread_mutex_unlock(&s->files_mutex);
+    errno = e;
     return f;
 }
 
@@ -126,6 +170,24 @@ static int move_full(const mote__store *s, int fd, const struct iovec *iov, int 
 int mote__read_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset) { return move_full(s, fd, iov, n, offset, 0); }
 int mote__write_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset) { return move_full(s, fd, iov, n, offset, 1); }
 
+/* What a crash leaves of an attempt to make a segment: nothing, or no more than a header or zeros. */
+static int is_leftover(const mote__store *s, const char *path)
+{
+    struct stat st;
+    uint8_t page[MOTE_SEGMENT_HEADER] = { 0 };
+    mote__segment_header h;
+    const char *why;
+    if (lstat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > MOTE_SEGMENT_HEADER)
+        return 0;
+    int fd = mote__store_open_file(s, path, O_RDONLY, 0);
+    int e = fd < 0 ? errno : st.st_size ? mote__read_full(s, fd, &(struct iovec){ page, (size_t)st.st_size }, 1, 0) : 0, zeros = 1;
+    if (fd >= 0)
+        s->io->close(s->io->ctx, fd);
+    for (size_t i = 0; i < sizeof page; i++)
+        zeros &= !page[i];
+    return !e && (zeros || !mote__segment_read(&h, page, sizeof page, &why));
+}
+
 int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mote_err *err)
 {
     char name[32], path[4200];
@@ -134,11 +196,9 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
     mote__store_path(s, path, name);
     mote__segment_header h = { .id = id, .slot_bytes = (uint32_t)mote__slot_bytes(payload_bytes), .payload_bytes = payload_bytes };
     mote__segment_write(page, &h);
-    /* a file without slots is what a crash left of an attempt */
-    struct stat st;
-    if (!stat(path, &st) && st.st_size <= MOTE_SEGMENT_HEADER)
+    if (is_leftover(s, path))
         s->io->unlink(s->io->ctx, path);
-    int fd = s->io->open(s->io->ctx, path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    int fd = s->io->open(s->io->ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     int e = fd < 0 ? errno : mote__write_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0);
     if (!e && s->io->sync(s->io->ctx, fd))
         e = errno;
@@ -148,7 +208,7 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
         e = errno;
     if (e && fd >= 0)
         s->io->unlink(s->io->ctx, path);
-    return e ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e)) : 0;
+    return e == EEXIST ? MOTE_INDEX_NONE : e ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e)) : 0;
 }
 
 int mote__slot_lock(mote__store *s, const mote__place *p)
@@ -156,7 +216,7 @@ int mote__slot_lock(mote__store *s, const mote__place *p)
     mote__segfile *f = mote__segfile_get(s, p->segment);
     if (!f)
         return MOTE_EIO;
-    int rc = s->io->lock(s->io->ctx, f->fd, mote__slot_offset(p), 1, MOTE_LOCK_EXCLUSIVE);
+    int rc = f->writable ? s->io->lock(s->io->ctx, f->fd, mote__slot_offset(p), 1, MOTE_LOCK_EXCLUSIVE) : -1;
     mote__segfile_put(s, f);
     return rc ? MOTE_EIO : 0;
 }
@@ -171,10 +231,15 @@ void mote__slot_unlock(mote__store *s, const mote__place *p)
 
 int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot, const char **why)
 {
+    if (!p->slot_bytes) {
+        *why = "no segment of the index holds it";
+        return MOTE_EFORMAT;
+    }
     mote__segfile *f = mote__segfile_get(s, p->segment);
     if (!f) {
-        *why = errno == ENOENT ? "no segment file" : strerror(errno);
-        return errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO;
+        int gone = errno == ENOENT || mote__file_is_other(errno);
+        *why = errno == ENOENT ? "no segment file" : mote__file_problem(errno);
+        return gone ? MOTE_EFORMAT : MOTE_EIO;
     }
     int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1, mote__slot_offset(p));
     mote__segfile_put(s, f);

@@ -26,9 +26,9 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
     *n = 0;
     mote__snap_name(name, key);
     mote__store_path(s, path, name);
-    int fd = s->io->open(s->io->ctx, path, O_RDONLY, 0);
+    int fd = mote__store_open_file(s, path, O_RDONLY, 0);
     if (fd < 0)
-        return errno == ENOENT ? ENODATA : errno;
+        return errno == ENOENT || errno == EACCES || mote__file_is_other(errno) ? ENODATA : errno;
     int e = fstat(fd, &st) ? errno : 0;
     if (!e && (st.st_size < MOTE_SNAPSHOT_HEADER || st.st_size > (off_t)MOTE_STORE_MAX_SNAPSHOT + 8192))
         e = ENODATA;
@@ -50,7 +50,7 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
  * its transaction, and only one process at a time is inside one. A crash in between leaves a file without an entry, for gc. */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key)
 {
-    char name[64], path[4200];
+    char name[64];
     mote__snap_entry e;
     mote__recent_drop(&s->recent, key);
     int rc = mote__index_snapshot_drop(&s->writer, key);
@@ -61,9 +61,8 @@ void mote__drop_snapshot(mote__store *s, const uint8_t *key)
         return;
     }
     mote__snap_name(name, key);
-    mote__store_path(s, path, name);
     if (mote__index_snapshot_get(&s->writer, key, &e) == MOTE_INDEX_NONE)
-        s->io->unlink(s->io->ctx, path);
+        mote__store_clear_name(s, name);
     if (mote__index_commit(&s->writer))
         mote__index_rollback(&s->writer);
 }
@@ -106,6 +105,8 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     char name[64], path[4200], beside[4300];
     mote__snap_entry e = mote__snap_entry_of(s, it), old;
     int rc = mote__index_snapshot_get(&s->writer, e.key, &old);
+    if (rc == 0 && !mote__snap_matches(&it->snap, &old))
+        rc = MOTE_INDEX_NONE;                          /* an entry that cannot be this one's is written anew */
     it->end = rc < 0 ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
     if (rc < 0)
         failed(s, rc, "looking up a snapshot");

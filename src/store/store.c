@@ -45,9 +45,15 @@ void mote__store_log(mote__store *s, const char *fmt, ...)
 
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what)
 {
-    if (rc == MOTE_EFORMAT) {
+    if (s->stale)
+        return rc;                         /* half of a change of somebody's: a miss */
+    if (x->busy && rc == MOTE_EIO) {
+        mote__store_log(s, "another process holds the index and does not let go: it is not waited for again for a while");
+    } else if (x->full && rc == MOTE_EIO) {
+        mote__store_log(s, "the index cannot be written: %s; 'mote kv gc' or 'mote kv rm' gives some back", x->why);
+    } else if (rc == MOTE_EFORMAT) {
         atomic_store(&s->damaged, 1);
-        mote__store_log(s, "the index is damaged (%s, while %s)%s", x->why, what, s->read_only ? "" : "; it will be made anew");
+        mote__store_log(s, "the index is damaged (%s, while %s)%s", x->why, what, s->read_only ? "; 'mote kv verify' makes it anew" : "; it will be made anew");
     } else {
         mote__store_log(s, "%s: the index failed: %s", what, x->why);
     }
@@ -58,32 +64,105 @@ void mote__store_path(const mote__store *s, char path[4200], const char *name) {
 
 /* ---- the lock of the directory: shared while the index is open, exclusive to replace it ---- */
 
-static int dir_lock(mote__store *s, mote__store_lock lock, int tries_of_10_ms)
+static int dir_lock(mote__store *s, mote__store_lock lock)
 {
+    enum { STEP_MS = 5 };
     if (s->lock_fd < 0)
         return lock == MOTE_LOCK_EXCLUSIVE ? MOTE_EIO : 0;
-    for (int i = 0;; i++) {
+    for (int64_t waited = 0;; waited += STEP_MS) {
         if (!s->io->lock(s->io->ctx, s->lock_fd, 0, 1, lock))
             return 0;
-        if ((errno != EAGAIN && errno != EINTR) || i >= tries_of_10_ms)
+        if (errno != EAGAIN && errno != EINTR)
             return MOTE_EIO;
-        nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+        if (waited >= mote__waiting_left(&s->waiting)) {
+            mote__waiting_given_up(&s->waiting, waited);
+            return MOTE_EIO;
+        }
+        nanosleep(&(struct timespec){ 0, STEP_MS * 1000000 }, NULL);
+    }
+}
+
+/* What is no file under that name is put out of the way: whoever put it there has already ended the lock. */
+static int open_lock(mote__store *s, const char *path)
+{
+    for (int again = 0;; again++) {
+        int fd = mote__store_open_file(s, path, O_RDWR | O_CREAT, 0600), e = errno;
+        if (fd >= 0 || again || !mote__file_is_other(e))
+            return fd;
+        if (mote__store_set_aside(s, "lock", mote__file_problem(e))) {
+            errno = e;
+            return -1;
+        }
+    }
+}
+
+/* Where the file was removed: the next one to come makes another. */
+static void renew_lock(mote__store *s)
+{
+    char path[4200];
+    struct stat st;
+    if (s->read_only || s->lock_fd < 0 || fstat(s->lock_fd, &st) || st.st_nlink)
+        return;
+    mote__store_path(s, path, "lock");
+    int fd = open_lock(s, path);
+    if (fd >= 0) {
+        s->io->close(s->io->ctx, s->lock_fd);
+        s->lock_fd = fd;
     }
 }
 
 /* ---- opening the index ---- */
 
-typedef struct unknown { mote__store *s; uint32_t ids[64]; size_t n; } unknown;
+/* Files called like segments: what an index must know. */
+typedef struct seen { mote__store *s; uint32_t *ids; size_t n; } seen;
 static int note_segment(void *ctx, const char *digits)
 {
-    unknown *u = ctx;
-    char name[32], path[4200];
-    struct stat st;
-    uint32_t id = (uint32_t)strtoul(digits, NULL, 16);
-    mote__segment_name(name, id);
-    mote__store_path(u->s, path, name);
-    if (!stat(path, &st) && st.st_size > MOTE_SEGMENT_HEADER && u->n < sizeof u->ids / sizeof *u->ids)
-        u->ids[u->n++] = id;
+    seen *u = ctx;
+    uint32_t *ids = realloc(u->ids, (u->n + 1) * sizeof *ids);
+    if (!ids)
+        return MOTE_ENOMEM;
+    u->ids = ids;
+    u->ids[u->n++] = (uint32_t)strtoul(digits, NULL, 16);
+    return 0;
+}
+
+/* A file that the index does not know: a segment with slots (MOTE_EFORMAT), or a stray one, which is told of. */
+static int judge_unknown(mote__store *s, uint32_t id, mote_err *err)
+{
+    mote__segment g;
+    const char *why = NULL;
+    mote__segment_state state = mote__segment_look(s, id, 0, &g, &why);
+    if (state == MOTE_SEGMENT_SOUND && g.n_slots)
+        return mote__fail(err, MOTE_EFORMAT, "it does not know segment %08x", (unsigned)id);
+    if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_UNREADABLE)
+        mote__store_log(s, "seg-%08x.mote is left out: %s%s", (unsigned)id, why,
+                        state == MOTE_SEGMENT_FOREIGN ? "; 'mote kv verify --rebuild' sets it aside" : "");
+    return 0;
+}
+
+/* Whether SQLite may be let near the index: files, with one name each, that may be read. What may not be written makes the store one for
+ * reading, at opening. */
+static int judge_index_files(mote__store *s, mote_err *err)
+{
+    static const char *const names[] = { "index.db", "index.db-journal", "index.db-wal", "index.db-shm" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[4200];
+        struct stat st;
+        mote__store_path(s, path, names[i]);
+        if (lstat(path, &st)) {
+            if (errno != ENOENT || i == 0)
+                return mote__fail(err, errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO, "%s: %s", path, strerror(errno));
+        } else if (!S_ISREG(st.st_mode) || st.st_nlink != 1) {
+            return mote__fail(err, MOTE_EFORMAT, "%s is no regular file with one name", names[i]);
+        } else if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) && errno == EACCES) {
+            return mote__fail(err, MOTE_EFORMAT, "%s may not be read", names[i]);
+        } else if (!s->read_only && i > 1 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) && errno == EACCES) {
+            return mote__fail(err, MOTE_EFORMAT, "%s may not be removed", names[i]);
+        } else if (!s->read_only && !s->running && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) && errno == EACCES) {
+            mote__store_log(s, "%s may not be written: what is stored is read, and nothing is written; 'chmod u+w' it", names[i]);
+            s->read_only = 1;
+        }
+    }
     return 0;
 }
 
@@ -95,32 +174,44 @@ static void close_index(mote__store *s)
     mote__index_close(&s->writer);
 }
 
-/* Both connections. MOTE_EFORMAT: the index is missing, damaged, or does not know a segment that is there. */
-static int open_index(mote__store *s, mote_err *err)
+/* Both connections. MOTE_EFORMAT: the index is missing, damaged, or (fresh: 0) does not know a segment that is there. */
+static int open_index(mote__store *s, int fresh, mote_err *err)
 {
     char path[4200];
     const char *vfs = mote__vfs_name(s->vfs);
     mote__store_path(s, path, "index.db");
-    struct stat st;
-    if (stat(path, &st))
-        return mote__fail(err, errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO, "%s: %s", path, strerror(errno));
-    unknown found = { .s = s };
+    int rc = judge_index_files(s, err);
+    if (rc)
+        return rc;
+    seen found = { .s = s };
     mote__store_list(s, "seg-", 8, note_segment, &found);
     pthread_mutex_lock(&s->read_mutex);
-    int rc = s->read_only ? mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, err) : mote__index_open(&s->writer, path, MOTE_INDEX_WRITE, vfs, err);
+    mote__index_mode mode = s->read_only ? MOTE_INDEX_READ : MOTE_INDEX_WRITE;
+    rc = mote__index_open(s->read_only ? &s->reader : &s->writer, path, mode, vfs, &s->waiting, err);
     if (!rc && !s->read_only)
-        rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, err);
-    else if (rc == MOTE_EIO && s->read_only)            /* a directory in which SQLite cannot keep its shared memory */
-        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, err);
-    for (size_t i = 0; i < found.n && !rc; i++) {
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, &s->waiting, err);
+    else if (rc == MOTE_EIO && s->read_only && !s->reader.busy)        /* left with a log, where none can be written */
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, &s->waiting, err);
+    if (rc && !s->running && (s->writer.busy || s->reader.busy)) {
+        mote__index_close(&s->writer);
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, NULL, err);
+        if (!rc) {
+            mote__store_log(s, "another process holds the index and does not let go: what is stored is read, and nothing is written");
+            s->read_only = s->stale = 1;
+        }
+    }
+    for (size_t i = 0; i < found.n && !rc && !s->stale; i++) {
         mote__segment g;
         rc = mote__index_segment(&s->reader, found.ids[i], &g);
         if (rc == MOTE_INDEX_NONE)
-            rc = mote__fail(err, MOTE_EFORMAT, "%s: does not know segment %08x", path, (unsigned)found.ids[i]);
+            rc = fresh ? 0 : judge_unknown(s, found.ids[i], err);
         else if (rc)
             mote__fail(err, rc, "%s: %s", path, s->reader.why);
     }
     pthread_mutex_unlock(&s->read_mutex);
+    free(found.ids);
+    if (!rc && !s->read_only && mote__store_care(s) == MOTE_EFORMAT && !fresh)
+        rc = mote__fail(err, MOTE_EFORMAT, "%s: %s", path, s->writer.why);
     if (rc)
         close_index(s);
     return rc;
@@ -128,25 +219,28 @@ static int open_index(mote__store *s, mote_err *err)
 
 /* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a shared lock and an open index, or
  * with neither, so that another process can do what we could not. */
-static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err *err)
+static int replace_index(mote__store *s, int always, int wipe, mote__rebuilt *r, mote_err *err)
 {
     close_index(s);
-    dir_lock(s, MOTE_UNLOCK, 0);
+    dir_lock(s, MOTE_UNLOCK);
+    renew_lock(s);
     int rc = 0;
-    if (!dir_lock(s, MOTE_LOCK_EXCLUSIVE, 500)) {
-        if (always || open_index(s, err)) {
+    if (!dir_lock(s, MOTE_LOCK_EXCLUSIVE)) {
+        if (wipe)
+            mote__store_remove_all(s);
+        if (always || open_index(s, 0, err)) {
             rc = mote__store_make_index(s, r, err);
             if (!rc)
-                rc = open_index(s, err);
+                rc = open_index(s, 1, err);
         }
-        if (dir_lock(s, MOTE_LOCK_SHARED, 500) && !rc)
+        if (dir_lock(s, MOTE_LOCK_SHARED) && !rc)
             rc = mote__fail(err, MOTE_EIO, "%s: the lock was lost", s->dir);
-    } else if (always || dir_lock(s, MOTE_LOCK_SHARED, 500) || open_index(s, err)) {
+    } else if (always || dir_lock(s, MOTE_LOCK_SHARED) || open_index(s, 0, err)) {
         rc = mote__fail(err, MOTE_EIO, "%s: the index must be made anew, but another process is using the store", s->dir);
     }
     if (rc) {
         close_index(s);
-        dir_lock(s, MOTE_UNLOCK, 0);
+        dir_lock(s, MOTE_UNLOCK);
     } else {
         atomic_store(&s->damaged, 0);
         mote__doubts_end(s);
@@ -154,11 +248,14 @@ static int replace_index(mote__store *s, int always, mote__rebuilt *r, mote_err 
     return rc;
 }
 
-int mote__store_rebuild_now(mote__store *s, mote__rebuilt *r, mote_err *err)
+int mote__store_rebuild_now(mote__store *s, int wipe, mote__rebuilt *r, mote_err *err)
 {
     if (s->read_only)
         return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
-    return replace_index(s, 1, r, err);
+    int rc = replace_index(s, 1, wipe, r, err);
+    if (!rc)
+        mote__store_sort_out(s);
+    return rc;
 }
 
 int mote__store_revive(mote__store *s)
@@ -169,7 +266,7 @@ int mote__store_revive(mote__store *s)
         return MOTE_EIO;
     mote_err err = { 0 };
     mote__rebuilt r = { 0 };
-    int rc = replace_index(s, atomic_load(&s->damaged), &r, &err);
+    int rc = replace_index(s, atomic_load(&s->damaged), 0, &r, &err);
     if (rc) {
         mote__store_log(s, "goes on without: %s", err.message);
         s->retry_at = mote__store_now(s) + 10;
@@ -200,28 +297,31 @@ static int open_dir(mote__store *s, mote_err *err)
     int store = 0;
     if (exists) {
         mote__store_path(s, path, "index.db");
-        store = !stat(path, &st);
+        store = !lstat(path, &st);
         if (!store)
             mote__store_list(s, "seg-", 8, any_segment, &store);
     }
     if (!store && (s->params.must_exist || s->read_only))
         return mote__fail(err, MOTE_EIO, "%s: there is no store here", s->dir);
-    if (!exists && mkdir(s->dir, 0700) && errno != EEXIST)
+    if (!exists && mkdir(s->dir, 0700) && (errno != EEXIST || stat(s->dir, &st)))
         return mote__fail(err, MOTE_EIO, "%s: cannot make the directory: %s", s->dir, strerror(errno));
     mote__store_path(s, path, "lock");
-    s->may_replace = stat(path, &st) == 0 || !store;     /* an index.db without anything else of ours is not ours to remove */
+    s->may_replace = lstat(path, &st) == 0 || !store;    /* an index.db without anything else of ours is not ours to remove */
     if (!s->may_replace)
         mote__store_list(s, "seg-", 8, any_segment, &s->may_replace);
-    s->lock_fd = s->read_only ? -1 : s->io->open(s->io->ctx, path, O_RDWR | O_CREAT, 0600);
-    if (s->lock_fd < 0 && !s->read_only) {
+    if (!s->read_only) {
+        s->lock_fd = open_lock(s, path);
         int e = errno;
-        if (!store || (e != EACCES && e != EROFS && e != EPERM))
-            return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(e));
-        mote__store_log(s, "%s: it is read, and nothing is written", strerror(e));
-        s->read_only = 1;
+        if (s->lock_fd < 0 && (!store || (e != EACCES && e != EROFS && e != EPERM)))
+            return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, mote__file_problem(e));
+        if (s->lock_fd < 0) {
+            mote__store_log(s, "%s: it is read, and nothing is written", strerror(e));
+            s->read_only = 1;
+        }
     }
     if (s->lock_fd < 0)
-        s->lock_fd = s->io->open(s->io->ctx, path, O_RDONLY, 0);
+        s->lock_fd = mote__store_open_file(s, path, O_RDONLY, 0);
+    mote__store_judge_dir(s);
     return 0;
 }
 
@@ -270,25 +370,31 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     pthread_cond_init(&s->done, &attr);
     pthread_condattr_destroy(&attr);
 
-    if (s->io->sqlite && !(s->vfs = mote__vfs_create(s->io)))
+    s->waiting.limit_ms = MOTE_STORE_WAIT_MS;
+    if (!(s->vfs = mote__vfs_create(s->io)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     s->touched = rc ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
     if (!rc && !s->touched)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     if (!rc)
         rc = open_dir(s, err);
-    if (!rc && dir_lock(s, MOTE_LOCK_SHARED, 1000))
+    if (!rc && dir_lock(s, MOTE_LOCK_SHARED))
         rc = mote__fail(err, MOTE_EIO, "%s: another process is making the index anew", s->dir);
     pthread_mutex_lock(&s->write_mutex);
     if (!rc) {
-        rc = open_index(s, err);
+        rc = open_index(s, 0, err);
         if (rc == MOTE_EFORMAT && !s->read_only && s->may_replace) {
             mote__rebuilt r = { 0 };
             mote_err why = err ? *err : (mote_err){ 0 };
-            rc = replace_index(s, 0, &r, err);
+            rc = replace_index(s, 0, 0, &r, err);
             if (!rc && r.segments)
                 mote__store_log(s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)", (unsigned long long)r.segments,
                                 (unsigned long long)r.blocks, (unsigned long long)r.damaged, why.message);
+            if (rc && s->params.must_exist) {              /* whoever tends it may still remove everything */
+                mote__store_log(s, "%s", err ? err->message : "the index cannot be made anew");
+                s->retry_at = INT64_MAX;
+                rc = 0;
+            }
         }
     }
     pthread_mutex_unlock(&s->write_mutex);

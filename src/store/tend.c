@@ -45,7 +45,7 @@ static uint64_t drop_empty_segments(mote__store *s)
         mote__place all = { .segment = g.id, .slot_bytes = g.slot_bytes };
         mote__segfile *f = mote__segfile_get(s, g.id);
         /* nobody may be writing into one of its slots */
-        int ours = f && !s->io->lock(s->io->ctx, f->fd, mote__slot_offset(&all), (off_t)1 << 60, MOTE_LOCK_EXCLUSIVE), gone = 0;
+        int ours = f && f->writable && !s->io->lock(s->io->ctx, f->fd, mote__slot_offset(&all), (off_t)1 << 60, MOTE_LOCK_EXCLUSIVE), gone = 0;
         if (ours && !mote__index_begin(&s->writer)) {
             gone = !mote__index_segment_entries(&s->writer, g.id, &entries) && entries == 0 && !mote__index_drop_segment(&s->writer, g.id) &&
                    !mote__index_commit(&s->writer);
@@ -100,13 +100,14 @@ static int remove_strays(mote__store *s)
     return n;
 }
 
-int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
+static int collect(mote_store *s, char **text, mote_err *err)
 {
     uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments, room, punched;
     mote__store_flush(s, NULL);
     int rc = mote__store_enter(s, err);
     if (rc)
         return rc;
+    mote__store_make_way(s, 0);
     mote__store_expire(s, SIZE_MAX, &expired, &snapshots);
     rc = drop_all(s, mote__index_orphan, &orphans);
     /* over budget: what is free goes first (its room is given back below), then the least recently used */
@@ -154,6 +155,13 @@ int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
     put_u(o, "freed_bytes", punched);
     put_u(o, "slot_bytes", room);
     return mote__store_json(o, text, err);
+}
+
+/* An index that turns out to be damaged on the way is made anew by the second attempt. */
+int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
+{
+    int rc = collect(s, text, err);
+    return rc == MOTE_EFORMAT ? collect(s, text, err) : rc;
 }
 
 /* ---- rm ---- */
@@ -221,14 +229,15 @@ static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, ui
     return remove_chain(s, &e, n_blocks) ? mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why) : 0;
 }
 
-int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
+static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
 {
     uint64_t blocks = 0, snapshots = 0;
     mote__store_flush(s, NULL);
     int rc = mote__store_enter(s, err);
-    if (rc)
+    if (rc && (ids || mote__store_begin_anew(s, err)))
         return rc;
     mote__snap_entry p;
+    mote__store_make_way(s, ids ? 0 : MOTE_STORE_ENOUGH);
     if (!ids) {
         rc = drop_all(s, oldest_leaf, &blocks);
         while (!rc && !mote__index_snapshot_next(&s->writer, NULL, &p)) {
@@ -259,4 +268,10 @@ int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char
     put_u(o, "removed_blocks", blocks);
     put_u(o, "removed_snapshots", snapshots);
     return mote__store_json(o, text, err);
+}
+
+int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
+{
+    int rc = remove_ids(s, ids, n_ids, text, err);
+    return rc == MOTE_EFORMAT ? remove_ids(s, ids, n_ids, text, err) : rc;
 }

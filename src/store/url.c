@@ -1,6 +1,7 @@
 #include "store/url.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const char scheme[] = "redis://";
 
@@ -113,6 +114,38 @@ static const char *parse_server(mote__server *s, const char *text, size_t n)
     return NULL;
 }
 
+/* What is wrong with a directory's name, or NULL. What may be a server that was written wrongly is refused, not made a directory of: its
+ * name would be printed, and with it a password. A path that begins with '/' or './' may have logins' characters in it. */
+static const char *judge_dir(const char *text, size_t n, int servers_follow)
+{
+    const char *end = text + n;
+    for (const char *p = text; p < end; p++)
+        if (end - p >= 3 && !strncmp(p, "://", 3))
+            return "it begins with a directory, and servers follow it: DIR,redis://HOST";
+    for (const char *p = text; p < end; p = memchr(p, ',', (size_t)(end - p)), p = p ? p + 1 : end) {
+        while (p < end && *p == ' ')
+            p++;
+        const char *word = p;
+        while (p < end && is_letter(*p))
+            p++;
+        size_t k = (size_t)(p - word);
+        int redis = (k == 5 && !strncasecmp(word, "redis", 5)) || (k == 6 && !strncasecmp(word, "rediss", 6));
+        if (p < end && *p == ':' && (redis || (k > 1 && p + 1 < end && p[1] == '/')))
+            return "a server is written redis://HOST behind the directory and a comma, a directory without a scheme";
+    }
+    int is_path = (n > 1 && text[0] == '.' && text[1] == '/') || (n && text[0] == '/' && !(n > 1 && text[1] == '/'));
+    for (const char *p = text, *colon = NULL; p < end && !is_path; p++) {
+        colon = *p == ':' ? p : *p == '/' ? NULL : colon;
+        if (*p == '@' && colon)
+            return "it looks like a login; a directory of such a name is written ./NAME";
+    }
+    if (n && text[0] == '~')
+        return "'~' is written out here, or ./~ for a directory of that name";
+    if (n && end[-1] == ',')
+        return servers_follow ? "there is nothing between two commas" : "there is nothing behind the comma";
+    return NULL;
+}
+
 int mote_store_check_place(const char *place, mote_err *err)
 {
     mote__server servers[MOTE_URL_SERVERS];
@@ -126,6 +159,9 @@ int mote__store_url_parse(const char *text, size_t *n_dir, mote__server servers[
     const char *p = find_servers(text);
     *n_servers = 0;
     *n_dir = p ? (size_t)(p - text) - 1 : strlen(text);
+    const char *wrong = judge_dir(text, *n_dir, p != NULL);
+    if (wrong)
+        return mote__fail(err, MOTE_EINVAL, "the place of a store: %s", wrong);
     while (p) {
         size_t n = strcspn(p, ",");
         if (*n_servers == MOTE_URL_SERVERS)

@@ -2,7 +2,7 @@
  *
  *     DIR[,redis://[user[:password]@]host[:port][/db]]...
  *
- * A pure function over the text. What is special in a user or password is written %XX; a host in brackets is an IPv6 address.
+ * A pure function over the text. A directory part that looks like a server is refused. What is special in a user or password is written %XX; a host in brackets is an IPv6 address.
  * Nothing of a user or password ever enters an error message. */
 #ifndef MOTE_STORE_URL_H
 #define MOTE_STORE_URL_H

@@ -3,8 +3,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <sqlite3.h>
+
+#include "base/file_limit.h"
 
 struct mote__vfs {
     sqlite3_vfs vfs;
@@ -22,7 +27,7 @@ typedef struct shim {
 
 static int ask(const mote__vfs *v, mote__sqlite_op op, const char *path, const void *data, size_t n, uint64_t offset, int code)
 {
-    int e = path ? v->io->sqlite(v->io->ctx, op, path, data, n, offset) : 0;
+    int e = path && v->io->sqlite ? v->io->sqlite(v->io->ctx, op, path, data, n, offset) : 0;
     return e == 0 ? SQLITE_OK : e == ENOSPC ? SQLITE_FULL : code;
 }
 
@@ -32,6 +37,8 @@ static int x_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at) { return FI
 static int x_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
 {
     shim *s = (shim *)f;
+    if (!mote__file_size_allowed((uint64_t)at + (uint64_t)n))
+        return SQLITE_FULL;
     int rc = ask(s->owner, MOTE_SQLITE_WRITE, s->path, p, (size_t)n, (uint64_t)at, SQLITE_IOERR_WRITE);
     return rc ? rc : s->file->pMethods->xWrite(s->file, p, n, at);
 }
@@ -53,22 +60,23 @@ static int x_unlock(sqlite3_file *f, int level) { return FILE_OF(f)->pMethods->x
 static int x_reserved(sqlite3_file *f, int *out) { return FILE_OF(f)->pMethods->xCheckReservedLock(FILE_OF(f), out); }
 static int x_control(sqlite3_file *f, int op, void *arg) { return FILE_OF(f)->pMethods->xFileControl(FILE_OF(f), op, arg); }
 static int x_sector(sqlite3_file *f) { return FILE_OF(f)->pMethods->xSectorSize(FILE_OF(f)); }
-/* Nothing is promised about atomic or ordered writes: the tests decide what a crash does. */
+/* Nothing is promised about atomic or ordered writes. */
 static int x_traits(sqlite3_file *f) { return 0; }
-static int x_shm_map(sqlite3_file *f, int page, int n, int extend, void volatile **p)
-{
-    return FILE_OF(f)->pMethods->xShmMap(FILE_OF(f), page, n, extend, p);
-}
-static int x_shm_lock(sqlite3_file *f, int at, int n, int flags) { return FILE_OF(f)->pMethods->xShmLock(FILE_OF(f), at, n, flags); }
-static void x_shm_barrier(sqlite3_file *f) { FILE_OF(f)->pMethods->xShmBarrier(FILE_OF(f)); }
-static int x_shm_unmap(sqlite3_file *f, int del) { return FILE_OF(f)->pMethods->xShmUnmap(FILE_OF(f), del); }
 
+/* Version 1: without shared memory. */
 static const sqlite3_io_methods methods = {
-    .iVersion = 2, .xClose = x_close, .xRead = x_read, .xWrite = x_write, .xTruncate = x_truncate, .xSync = x_sync, .xFileSize = x_size,
-    .xLock = x_lock, .xUnlock = x_unlock, .xCheckReservedLock = x_reserved, .xFileControl = x_control, .xSectorSize = x_sector,
-    .xDeviceCharacteristics = x_traits, .xShmMap = x_shm_map, .xShmLock = x_shm_lock, .xShmBarrier = x_shm_barrier,
-    .xShmUnmap = x_shm_unmap,
+    .iVersion = 1, .xClose = x_close, .xRead = x_read, .xWrite = x_write, .xTruncate = x_truncate,
+    .xSync = x_sync, .xFileSize = x_size, .xLock = x_lock, .xUnlock = x_unlock,
+    .xCheckReservedLock = x_reserved, .xFileControl = x_control, .xSectorSize = x_sector,
+    .xDeviceCharacteristics = x_traits,
 };
+
+/* Nothing there, or a file that may be opened. */
+static int may_open(const char *path)
+{
+    struct stat st;
+    return !path || (lstat(path, &st) ? errno == ENOENT : S_ISREG(st.st_mode) && st.st_nlink == 1);
+}
 
 static int x_open(sqlite3_vfs *vfs, sqlite3_filename path, sqlite3_file *f, int flags, int *out)
 {
@@ -76,6 +84,8 @@ static int x_open(sqlite3_vfs *vfs, sqlite3_filename path, sqlite3_file *f, int 
     shim *s = (shim *)f;
     *s = (shim){ .owner = v, .path = path, .file = (sqlite3_file *)(s + 1) };
     s->file->pMethods = NULL;
+    if (!may_open(path))
+        return SQLITE_CANTOPEN;
     int rc = ask(v, MOTE_SQLITE_OPEN, path, NULL, 0, (uint64_t)flags, SQLITE_CANTOPEN);
     if (!rc)
         rc = v->system->xOpen(v->system, path, s->file, flags, out);
@@ -91,7 +101,18 @@ static int x_delete(sqlite3_vfs *vfs, const char *path, int sync_dir)
 }
 #define SYSTEM(vfs) (((const mote__vfs *)(vfs)->pAppData)->system)
 static int x_access(sqlite3_vfs *vfs, const char *path, int flags, int *out) { return SYSTEM(vfs)->xAccess(SYSTEM(vfs), path, flags, out); }
-static int x_full(sqlite3_vfs *vfs, const char *path, int n, char *out) { return SYSTEM(vfs)->xFullPathname(SYSTEM(vfs), path, n, out); }
+/* As it is, from the root on: the system's own would follow links. */
+static int x_full(sqlite3_vfs *vfs, const char *path, int n, char *out)
+{
+    size_t k = 0;
+    if (*path != '/') {
+        if (!getcwd(out, (size_t)n))
+            return SQLITE_CANTOPEN;
+        k = strlen(out);
+    }
+    const char *between = k ? "/" : "";
+    return snprintf(out + k, (size_t)n - k, "%s%s", between, path) >= n - (int)k ? SQLITE_CANTOPEN : SQLITE_OK;
+}
 static int x_random(sqlite3_vfs *vfs, int n, char *out) { return SYSTEM(vfs)->xRandomness(SYSTEM(vfs), n, out); }
 static int x_sleep(sqlite3_vfs *vfs, int us) { return SYSTEM(vfs)->xSleep(SYSTEM(vfs), us); }
 static int x_time(sqlite3_vfs *vfs, double *out) { return SYSTEM(vfs)->xCurrentTime(SYSTEM(vfs), out); }

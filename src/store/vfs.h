@@ -1,5 +1,9 @@
-/* A SQLite VFS that asks mote__store_io.sqlite before each write, sync, truncation and deletion, and leaves the doing to the system's own
- * VFS. Only registered for an I/O table that has such a function. */
+/* The SQLite VFS of the index, in front of the system's own:
+ *
+ *  - a file is only opened if it is a regular one with one name, and symbolic links are not followed;
+ *  - there is no shared memory: SQLite would map a file, and whoever cuts a mapped file kills the process;
+ *  - what would go beyond the process's file size limit fails (SQLITE_FULL) instead of raising SIGXFSZ;
+ *  - mote__store_io.sqlite, where there is one, is asked before each write, sync, truncation and deletion. */
 #ifndef MOTE_STORE_VFS_H
 #define MOTE_STORE_VFS_H
 

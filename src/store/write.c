@@ -99,6 +99,14 @@ static int evict(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, si
     return (int)(same + other / slot_bytes);
 }
 
+static int may_write(mote__store *s, uint32_t segment)
+{
+    mote__segfile *f = mote__segfile_get(s, segment);
+    int writable = f && f->writable;
+    mote__segfile_put(s, f);
+    return writable;
+}
+
 /* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget is used up; negative: a failure. */
 static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want)
 {
@@ -121,20 +129,21 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
             break;
         after = g.id;
         total_slots += g.n_slots;
-        if (g.payload_bytes == payload_bytes && MOTE_SEGMENT_HEADER + (uint64_t)(g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes)
+        if (g.payload_bytes == payload_bytes && g.slot_bytes == slot_bytes &&
+            MOTE_SEGMENT_HEADER + ((uint64_t)g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes && may_write(s, g.id))
             best = g;
     }
     if (!rc && !best.id) {
         best = (mote__segment){ .slot_bytes = slot_bytes, .payload_bytes = payload_bytes };
         rc = mote__index_new_segment_id(x, &best.id);
-        /* a file of that name that holds slots belongs to an index we do not have: leave it, take the next number */
-        for (int tries = 0; !rc && tries < 16 && mote__segment_create(s, best.id, payload_bytes, &err); tries++) {
-            if (tries == 15) {
-                mote__index_rollback(x);
-                mote__store_log(s, "%s", err.message);
-                return MOTE_EIO;
-            }
+        /* a file of that name belongs to an index we do not have, or to somebody else: leave it, take the next number */
+        int made = MOTE_INDEX_NONE;
+        while (!rc && best.id < UINT32_MAX && (made = mote__segment_create(s, best.id, payload_bytes, &err)) == MOTE_INDEX_NONE)
             best.id++;
+        if (!rc && made) {
+            mote__index_rollback(x);
+            mote__store_log(s, "%s", made < 0 ? err.message : "no number is left for a segment");
+            return MOTE_EIO;
         }
         if (!rc)
             rc = mote__index_add_segment(x, &best);
@@ -157,11 +166,11 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
             mote__store_log(s, "segment %08x cannot grow: %s", (unsigned)best.id, strerror(e));
             return MOTE_EIO;
         }
-        for (uint64_t i = 0; i < more && !rc; i++)
-            rc = mote__index_put_free(x, &(mote__place){ best.id, best.n_slots + (uint32_t)i, slot_bytes, payload_bytes, 1, 0 });
+        uint32_t first = best.n_slots;
         best.n_slots += (uint32_t)more;
-        if (!rc)
-            rc = mote__index_set_slots(x, &best);
+        rc = mote__index_set_slots(x, &best);
+        for (uint32_t i = first; i < best.n_slots && !rc; i++)
+            rc = mote__index_put_free(x, &(mote__place){ best.id, i, slot_bytes, payload_bytes, 1, 0 });
     }
     if (!rc)
         rc = mote__index_commit(x);
@@ -227,6 +236,10 @@ static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
     mote__item *it = items[at];
     mote__entry e;
     int r = mote__index_get(&s->writer, it->slot.id, &e);
+    /* an entry that cannot be this block's is written anew */
+    if (r == 0 && (e.place.payload_bytes != it->slot.payload_bytes || e.approximate != it->slot.approximate ||
+                   e.n_blocks != it->slot.n_blocks || memcmp(e.parent, it->slot.parent, MOTE_STORE_ID)))
+        r = mote__drop_entries(s, &e, 1) ? MOTE_EIO : MOTE_INDEX_NONE;
     if (r == MOTE_INDEX_NONE) {
         int stands = it->slot.n_blocks == 1;
         for (size_t k = 0; k < at; k++) {
@@ -316,7 +329,7 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
     mote__item *with[MOTE_STORE_BATCH];
     mote__place places[MOTE_STORE_BATCH];
     size_t want = 0, got = 0;
-    int rc = 0;
+    int rc = atomic_load(&s->care_due) ? mote__store_care(s) : 0;
     for (size_t i = 0; i < n && !rc; i++) {
         look_up(s, items, i, &rc);
         want += items[i]->end == MOTE_ITEM_WAITING;

@@ -247,7 +247,7 @@ static void index_flips(void **state)
         for (int w = 0; w < 2; w++) {
             char path[300];
             struct stat st;
-            snprintf(path, sizeof path, "%s/index.db%s", f.dir, w ? "-wal" : "");
+            snprintf(path, sizeof path, "%s/index.db%s", f.dir, w ? "-journal" : "");
             int fd = open(path, O_RDWR);
             if (fd < 0)
                 continue;

@@ -738,12 +738,23 @@ static void urls(void **state)
         { "d,redis://u%40:%25%2c%2F@[fe80::1]:3/4", 1, 1, "u@", "%,/", "fe80::1", 3, 4 },
         { "d,redis://u:a@b@h", 1, 1, "u", "a@b", "h", 6379, 0 },
         { "d,redis://h:1,redis://k:2", 2, 1, "", "", "h", 1, 0 },
+        { "//d", 0, 3, NULL, NULL, NULL, 0, 0 },
+        { "./a:b@c", 0, 7, NULL, NULL, NULL, 0, 0 },
+        { "/x:y/a:b@c", 0, 10, NULL, NULL, NULL, 0, 0 },
+        { "./~", 0, 3, NULL, NULL, NULL, 0, 0 },
+        { "a b,c d", 0, 7, NULL, NULL, NULL, 0, 0 },
+        { "redis/x:y", 0, 9, NULL, NULL, NULL, 0, 0 },
     };
     static const char *const bad[] = {
         "d,rediss://secret@h", "d,http://secret@h", "d,redis://", "d,redis://h:", "d,redis://h:0", "d,redis://h:65536", "d,redis://h:1x",
         "d,redis://h/x", "d,redis://h/99999999", "d,redis://[::1", "d,redis://[]:1", "d,redis://[::1]x", "d,redis://::1", "d,redis://h h",
         "d,redis://:secret%@h", "d,redis://:secret%0@h", "d,redis://:secret%zz@h", "d,redis://:secret%00@h", "d,redis://:secret,1@h",
         "d,redis://h,", "d,redis://h,e", "d,redis://:secret/1@h:x",
+        /* a server where the directory should be, in every way to write it wrongly */
+        "redis://:secret@h", "redis://:secret@h:6379/0", "d, redis://:secret@h", "d;redis://:secret@h", " redis://:secret@h",
+        "redis:secret@h", "redis:/:secret@h", "d,redis:secret", "d, Redis:/secret", "REDISS:secret", "rediss://:secret@h", "http://secret/",
+        ":secret@h", "u:secret@h:6379", "//u:secret@h", "///:secret@h", "file:/secret", "file:///secret", "d,unix:/secret", "~/secret", "~secret",
+        "secret,", "secret,,redis://h",
     };
     mote__server s[MOTE_URL_SERVERS];
     size_t n_dir, n;
