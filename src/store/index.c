@@ -507,7 +507,7 @@ int mote__index_room(mote__index *x, uint64_t *bytes)
     if (!rc)
         rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
     if (!rc)
-        *bytes = g[2] > f[2] ? g[2] - f[2] : 0;
+        *bytes = (g[2] > f[2] ? g[2] - f[2] : 0) + g[0] * MOTE_SEGMENT_HEADER;
     return rc;
 }
 
@@ -537,4 +537,43 @@ int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
     int rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, v, 0, 1, NULL);
     *bytes = rc ? 0 : v[1];
     return rc;
+}
+
+/* ---- queries of store/index_tend.c ---- */
+
+const char mote__index_blocks[] = BLOCKS;
+const char mote__index_frees[] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment ";
+const char mote__index_snaps[] = SNAP;
+
+int mote__index_each(mote__index *x, const char *head, const char *tail, const int64_t *numbers, int n_numbers,
+                     mote__index_kind kind, mote__index_row row, void *ctx)
+{
+    char text[800];
+    sqlite3_stmt *s = NULL;
+    mote__index_any any;
+    int rc = x->db ? SQLITE_OK : SQLITE_MISUSE, result = 0;
+    if (!x->db) {
+        snprintf(x->why, sizeof x->why, "the index is closed");
+        return MOTE_EIO;
+    }
+    snprintf(text, sizeof text, "%s%s", head, tail);
+    rc = sqlite3_prepare_v2(x->db, text, -1, &s, NULL);
+    for (int i = 0; i < n_numbers && rc == SQLITE_OK; i++)
+        rc = sqlite3_bind_int64(s, i + 1, numbers[i]);
+    while (!result && (rc == SQLITE_OK || rc == SQLITE_ROW) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        int bad = kind == MOTE_ROW_BLOCK      ? take_entry(s, &any.block)
+                  : kind == MOTE_ROW_PLACE    ? take_place(s, &any.place)
+                  : kind == MOTE_ROW_SNAPSHOT ? take_snap(s, &any.snapshot)
+                                              : take_u64(s, &any.number);
+        if (bad) {
+            snprintf(x->why, sizeof x->why, "a value that cannot be");
+            result = MOTE_EFORMAT;
+        } else if (row && row(ctx, &any)) {
+            break;
+        }
+    }
+    if (!result && rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
+        result = failed(x, rc);
+    sqlite3_finalize(s);
+    return result;
 }

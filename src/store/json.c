@@ -41,7 +41,7 @@ void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); 
 /* ---- stat ---- */
 
 /* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
-static void disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
+void mote__disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
 {
     *blocks = *index = *snapshots = 0;
     DIR *d = opendir(s->dir);
@@ -74,7 +74,7 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
     pthread_mutex_unlock(&s->read_mutex);
     if (rc)
         return rc;
-    disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
+    mote__disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
     uint64_t tokens = m.blocks * MOTE_BLOCK_TOKENS, disk = segment_bytes + index_bytes;
     json_t *o = json_object();
     put_u(o, "version", MOTE_STORE_VERSION);
