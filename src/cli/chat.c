@@ -46,7 +46,7 @@ static const cli_usage usage = {
              "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
              "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
              "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
-             "server, replayed_tokens = those that ran again, from_snapshot.\n"
+             "server, replayed_tokens = those that ran again, from_snapshot; exact = no bounded replay lies behind the session.\n"
              "\n"
              "examples:\n"
              "  mote chat models/nano --system 'You are a novelist.'\n"

@@ -25,6 +25,7 @@ typedef struct chat {
     text held;                     /* of the session's tokens                */
     size_t mark_bytes, mark_tokens;
     cli_store store;
+    int approximate;               /* a bounded replay lies behind what the session holds */
     int no_snapshot;
     const char *history;           /* file name, or NULL                     */
     int32_t *saved_ids;            /* owned: the session's tokens after the last turn, perhaps of another process */

@@ -178,6 +178,7 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
     if (!rc)
         rc = cli_store_restore(&c->store, c->session, ids, n_ids, &t->from, err);
     t->seconds += cli_seconds() - t0;
+    c->approximate = cli_store_approximate(&c->store, &t->from);
     size_t done = t->from.reused_tokens;
     int stale = done && !t->from.from_snapshot;                  /* a replay is due, with or without new tokens */
     if (!rc && n_head && done <= n_head) {
@@ -303,6 +304,7 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
         json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
         json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)t->from.remote_tokens));
         json_object_set_new(o, "from_snapshot", json_boolean(t->from.from_snapshot));
+        json_object_set_new(o, "exact", json_boolean(!c->approximate));
     }
     cli_print_json(o, JSON_COMPACT);
 }

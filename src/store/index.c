@@ -29,10 +29,10 @@ static const char schema[] =
 enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
 
 enum {
-    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH, LEAF,
-    EXPIRED, ORPHAN, NEXT, NEXT_BY_DEPTH, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
+    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH,
+    NEXT, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
     SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
-    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, N_STATEMENTS
+    SNAP_OLDEST, OVERLAP, NUDGE, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
 
@@ -53,11 +53,7 @@ static const char *const sql[N_STATEMENTS] = {
     [DROP] = "DELETE FROM block WHERE id = ?1 AND segment = ?2 AND slot = ?3 AND generation = ?4",
     [SET_HOLE] = "UPDATE free SET hole = 1 WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
     [TOUCH] = "UPDATE block SET used = ?2 WHERE id = ?1 AND used < ?2",
-    [LEAF] = BLOCKS "WHERE NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1 OFFSET ?1",
-    [EXPIRED] = BLOCKS "WHERE b.used < ?1 AND NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1",
-    [ORPHAN] = BLOCKS "WHERE b.n_blocks > 1 AND NOT EXISTS(SELECT 1 FROM block p WHERE p.id = b.parent) LIMIT 1",
     [NEXT] = BLOCKS "WHERE b.id > ?1 ORDER BY b.id LIMIT 1",
-    [NEXT_BY_DEPTH] = BLOCKS "WHERE (b.n_blocks, b.id) > (?1, ?2) ORDER BY b.n_blocks, b.id LIMIT 1",
     [CHILD] = BLOCKS "WHERE b.parent = ?1 LIMIT 1",
     [SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id = ?1",
     [NEXT_SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id > ?1 ORDER BY id LIMIT 1",
@@ -81,7 +77,6 @@ static const char *const sql[N_STATEMENTS] = {
     [SNAP_NEXT] = SNAP "WHERE key > ?1 ORDER BY key LIMIT 1",
     [SNAP_ON] = SNAP "WHERE tokens = ?1 AND n_tail <= ?2 ORDER BY n_tail DESC, approximate, created DESC, key LIMIT 1 OFFSET ?3",
     [SNAP_OLDEST] = SNAP "ORDER BY used, created LIMIT 1 OFFSET ?1",
-    [SNAP_ORPHAN] = SNAP "WHERE n_blocks > 0 AND NOT EXISTS(SELECT 1 FROM block b WHERE b.id = chain) LIMIT 1",
     [NUDGE] = "UPDATE meta SET version = version",
     [OVERLAP] = "SELECT 1 FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot LIMIT 1",
 };
@@ -440,16 +435,9 @@ int mote__index_drop(mote__index *x, const mote__entry *e)
 
 int mote__index_set_hole(mote__index *x, const mote__place *p) { return DO(x, SET_HOLE, N(p->segment), N(p->slot), N(p->generation)); }
 int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used) { return DO(x, TOUCH, B(id), N(used)); }
-int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e) { return ONE(x, LEAF, take_entry, e, N(skip)); }
-int mote__index_expired(mote__index *x, int64_t before, mote__entry *e) { return ONE(x, EXPIRED, take_entry, e, N(before)); }
-int mote__index_orphan(mote__index *x, mote__entry *e) { return run(x, ORPHAN, NULL, 0, take_entry, e, 0, 1, NULL); }
 
 static const uint8_t lowest[MOTE_STORE_ID];          /* no digest is all zeros */
 int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e) { return ONE(x, NEXT, take_entry, e, B(after ? after : lowest)); }
-int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e)
-{
-    return ONE(x, NEXT_BY_DEPTH, take_entry, e, N(n_blocks), B(after ? after : lowest));
-}
 int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e) { return ONE(x, CHILD, take_entry, e, B(parent)); }
 
 /* ---- segments ---- */
@@ -530,7 +518,6 @@ int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_
     return ONE(x, SNAP_ON, take_snap, e, B(tokens), N(max_tail), N(skip));
 }
 int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e) { return ONE(x, SNAP_OLDEST, take_snap, e, N(skip)); }
-int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e) { return run(x, SNAP_ORPHAN, NULL, 0, take_snap, e, 0, 1, NULL); }
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
 {
     uint64_t v[3];

@@ -68,11 +68,7 @@ int mote__index_drop(mote__index *x, const mote__entry *e);
 int mote__index_set_hole(mote__index *x, const mote__place *p);
 int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used);
 
-int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e);        /* the skip-th of the least recently used blocks without children */
-int mote__index_expired(mote__index *x, int64_t before, mote__entry *e);   /* a block without children not used since */
-int mote__index_orphan(mote__index *x, mote__entry *e);                    /* any block whose parent is gone */
 int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e);        /* in order of id; NULL: the first */
-int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e);
 int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e);
 
 typedef struct mote__segment { uint32_t id, slot_bytes, payload_bytes, n_slots; } mote__segment;
@@ -98,7 +94,6 @@ int mote__index_snapshot_next(mote__index *x, const uint8_t *after, mote__snap_e
 /* Those on one prefix, longest first, exact before approximate, newest first: the skip-th. */
 int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_tail, int64_t skip, mote__snap_entry *e);
 int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e);
-int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e);      /* whose last block is gone */
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes);
 
 /* ---- many rows at once, for tending and listing ---- */

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "store/impl.h"
+#include "store/catalog.h"
 
 static void put_u(json_t *o, const char *key, uint64_t v) { json_object_set_new(o, key, json_integer((json_int_t)v)); }
 
@@ -98,27 +98,79 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
 
 static int note_entry(void *ctx, const mote__index_any *row) { return mote__entries_add(ctx, &row->block); }
 
-static int drop_orphans(mote__store *s, uint64_t *n)
+static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
 {
     mote__entries tops = { 0 };
     int rc = mote__index_orphans(&s->writer, note_entry, &tops);
+    for (size_t i = 0; only && i < tops.n;)
+        if (mote__catalog_keep_block(only, &tops.list[i]))
+            tops.list[i] = tops.list[--tops.n];
+        else
+            i++;
     rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting") : mote__remove_trees(s, tops.list, tops.n, n);
     mote__entries_end(&tops);
     return rc;
 }
 
+/* A name that was cut in the files tells too little to remove by it. */
+static int refuse_cut_names(const mote__store *s, const mote__catalog *c, mote_err *err)
+{
+    for (size_t i = 0; i < c->n_contexts && s->params.only_namespace && !s->params.only_context; i++)
+        if (c->contexts[i].chosen && mote__label_has_namespace(c->contexts[i].label, s->params.only_namespace) == 2)
+            return mote__fail(err, MOTE_EINVAL, "%s: only the beginning of so long a namespace is kept: name the context instead", s->dir);
+    return 0;
+}
+
+/* What the chosen blocks and snapshots take. */
+static void chosen_bytes(const mote__catalog *c, uint64_t *blocks, uint64_t *snapshots)
+{
+    *blocks = *snapshots = 0;
+    for (size_t i = 0; i < c->n_contexts; i++)
+        if (c->contexts[i].chosen) {
+            *blocks += c->contexts[i].slot_bytes;
+            *snapshots += c->contexts[i].snapshot_bytes;
+        }
+}
+
 /* The least recently used blocks go until the rest, with their segments' headers, is within the budget. What lies free does not count: its
  * room is given back afterwards. */
-static int drop_over_budget(mote__store *s, uint64_t *n)
+static int drop_over_budget(mote__store *s, mote__catalog *only, uint64_t *n)
 {
-    mote__victims v = { .before = INT64_MAX };
-    uint64_t bytes, segments;
+    mote__victims v = { .before = INT64_MAX, .keep = only ? mote__catalog_keep_block : NULL, .keep_ctx = only };
+    uint64_t bytes, segments, ignored;
     int rc = mote__index_block_bytes(&s->writer, &bytes, &segments);
+    if (only) {
+        chosen_bytes(only, &bytes, &ignored);
+        segments = 0;
+    }
     uint64_t headers = segments * MOTE_SEGMENT_HEADER, enough = s->budget > headers ? s->budget - headers : 0;
     if (!rc && bytes > enough)
         rc = mote__victims_find(s, &v, SIZE_MAX);
     rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting") : mote__remove_victims(s, &v, &bytes, enough, UINT64_MAX, n);
     mote__victims_end(&v);
+    return rc;
+}
+
+static int drop_snapshots_over_budget(mote__store *s, mote__catalog *only, uint64_t *n)
+{
+    mote__snap_choice by = { .max = SIZE_MAX, .enough = s->snap_budget, .keep = only ? mote__catalog_keep_snapshot : NULL, .keep_ctx = only };
+    uint64_t ignored;
+    int rc = only ? 0 : mote__index_snapshot_room(&s->writer, &by.bytes);
+    if (only)
+        chosen_bytes(only, &ignored, &by.bytes);
+    if (rc)
+        return mote__store_index_failed(s, &s->writer, rc, "collecting");
+    return by.bytes > by.enough ? mote__remove_snapshots(s, &by, n) : 0;
+}
+
+static int drop_expired(mote__store *s, mote__catalog *only, uint64_t *n_blocks, uint64_t *n_snapshots)
+{
+    int64_t now = mote__store_now(s);
+    int rc = s->ttl < 0 ? 0 : mote__remove_expired(s, now - s->ttl, SIZE_MAX, only ? mote__catalog_keep_block : NULL, only, n_blocks);
+    if (!rc && s->snap_ttl >= 0)
+        rc = mote__remove_snapshots(s, &(mote__snap_choice){ .before = now - s->snap_ttl, .max = SIZE_MAX,
+                                                             .keep = only ? mote__catalog_keep_snapshot : NULL, .keep_ctx = only },
+                                    n_snapshots);
     return rc;
 }
 
@@ -173,25 +225,30 @@ static int remove_strays(mote__store *s)
 int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
 {
     uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments = 0, freed = 0, room = 0, headers = 0, on_disk, ignored;
+    mote__catalog catalog, *only = NULL;
+    mote_err why = { 0 };
     mote__store_flush(s, NULL);
     int rc = mote__store_enter(s, err);
     if (rc)
         return rc;
     rc = settle_doubts(s);
+    if (!rc && mote__catalog_has_choice(s)) {
+        rc = mote__catalog_read(&catalog, s, &s->writer, &why);
+        only = rc ? NULL : &catalog;
+        if (only)
+            rc = refuse_cut_names(s, only, &why);
+    }
     if (!rc)
-        mote__store_expire(s, SIZE_MAX, &expired, &snapshots);
+        rc = drop_expired(s, only, &expired, &snapshots);
     if (!rc)
-        rc = drop_orphans(s, &orphans);
+        rc = drop_orphans(s, only, &orphans);
     if (!rc)
-        rc = drop_over_budget(s, &over);
+        rc = drop_over_budget(s, only, &over);
     mote__index_sums m = { 0 };
     if (!rc)
         rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 }, &snapshots);
     if (!rc)
-        rc = mote__index_sum(&s->writer, &m);
-    if (!rc && m.snapshot_bytes > s->snap_budget)
-        rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .bytes = m.snapshot_bytes, .enough = s->snap_budget },
-                                    &snapshots);
+        rc = drop_snapshots_over_budget(s, only, &snapshots);
     if (!rc)
         rc = give_back(s, &segments, &freed);
     if (!rc && !(rc = mote__index_room(&s->writer, &room)) && !(rc = mote__index_sum(&s->writer, &m)))
@@ -200,7 +257,9 @@ int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
     if (!rc && s->writer.db)
         sqlite3_wal_checkpoint_v2(s->writer.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (rc)
-        mote__fail(err, rc < 0 ? rc : MOTE_EIO, "%s: %s", s->dir, s->writer.why);
+        mote__fail(err, rc < 0 ? rc : MOTE_EIO, why.code ? "%.0s%s" : "%s: %s", s->dir, why.code ? why.message : s->writer.why);
+    if (only)
+        mote__catalog_end(only);
     mote__store_leave(s);
     if (rc)
         return rc < 0 ? rc : MOTE_EIO;
@@ -264,6 +323,30 @@ static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, ui
     return mote__remove_trees(s, &e, 1, n_blocks) ? mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why) : 0;
 }
 
+/* What the parameters choose. */
+static int remove_chosen(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapshots, mote_err *err)
+{
+    mote__catalog c;
+    mote__entries tops = { 0 };
+    int rc = mote__catalog_read(&c, s, &s->writer, err);
+    if (rc)
+        return rc;
+    if (!c.n_chosen)
+        rc = mote__fail(err, MOTE_EINVAL, "%s: nothing of that kind is stored", s->dir);
+    if (!rc)
+        rc = refuse_cut_names(s, &c, err);
+    for (size_t i = 0; i < c.blocks.n && !rc; i++)
+        if (mote__catalog_chosen(&c, c.of_block[i]) && (rc = mote__entries_add(&tops, &c.blocks.list[i])) != 0)
+            mote__fail(err, rc, "out of memory");
+    if (!rc && ((rc = mote__remove_trees(s, tops.list, tops.n, n_blocks)) != 0 ||
+                (rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .keep = mote__catalog_keep_snapshot, .keep_ctx = &c },
+                                             n_snapshots)) != 0))
+        mote__fail(err, rc, "%s: %s", s->dir, s->writer.why);
+    mote__entries_end(&tops);
+    mote__catalog_end(&c);
+    return rc;
+}
+
 static int remove_everything(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapshots)
 {
     int rc = mote__index_begin(&s->writer);
@@ -287,10 +370,12 @@ int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char
     if (rc)
         return rc;
     rc = settle_doubts(s);
-    if (!rc && !ids)
+    if (!rc && !ids && !mote__catalog_has_choice(s))
         rc = remove_everything(s, &blocks, &snapshots);
     if (rc)
         mote__fail(err, rc, "%s: %s", s->dir, s->writer.why);
+    if (!rc && !ids && mote__catalog_has_choice(s))
+        rc = remove_chosen(s, &blocks, &snapshots, err);
     for (size_t i = 0; ids && i < n_ids && !rc; i++)
         rc = remove_one(s, ids[i], &blocks, &snapshots, err);
     /* snapshots that stood on what is gone; and the bytes themselves go, so that no rebuild brings them back */
