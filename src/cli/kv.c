@@ -17,7 +17,8 @@ enum { O_REBUILD = 1300, O_SEGMENT, O_BUDGET, O_SNAP_BUDGET, O_TTL, O_SNAP_TTL, 
        O_NAMESPACE, O_CONTEXT, O_TIMEOUT };
 enum { MAX_IDS = 64 };
 /* Which options a verb knows. */
-enum { HAS_REBUILD = 1, HAS_BUDGET = 2, HAS_TTL = 4, HAS_ALL = 8, HAS_CHOICE = 16, HAS_TIMEOUT = 32 };
+enum { HAS_REBUILD = 1, HAS_BUDGET = 2, HAS_TTL = 4, HAS_ALL = 8, HAS_CHOICE = 16,
+       HAS_TIMEOUT = 32 };
 
 static const cli_usage usage = {
     .command = "kv",
@@ -59,8 +60,8 @@ static const cli_usage usage = {
     },
     .notes = "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and lock, not snapshots.\n"
              "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where they are unique.\n"
-             "A store may be looked at and tended while others use it. Import only files that you trust: a checksum tells\n"
-             "damage, not forgery; names of models, formats and namespaces are what the files say.\n"
+             "A store may be looked at and tended while others use it. Import only files that you trust: a\n"
+             "checksum tells damage, not forgery; models, formats and namespaces are what the files say.\n"
              "\n"
              "examples:\n"
              "  mote kv ls ~/.cache/mote --model models/nano\n"
@@ -89,7 +90,8 @@ static int do_ls(mote_store *s, const request *r, char **json, mote_err *err) { 
 static int do_stat(mote_store *s, const request *r, char **json, mote_err *err) { (void)r; return mote_store_stat_json(s, json, err); }
 static int do_verify(mote_store *s, const request *r, char **json, mote_err *err)
 {
-    return r->has_segment ? mote_store_repair_json(s, r->segment, json, err) : mote_store_verify_json(s, r->rebuild, json, err);
+    return r->has_segment ? mote_store_repair_json(s, r->segment, json, err)
+                          : mote_store_verify_json(s, r->rebuild, json, err);
 }
 static int do_gc(mote_store *s, const request *r, char **json, mote_err *err) { (void)r; return mote_store_gc_json(s, json, err); }
 static int do_rm(mote_store *s, const request *r, char **json, mote_err *err)
@@ -124,16 +126,20 @@ static const struct verb *find_verb(const cli_args *a, const char *name)
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, name))
             return &verbs[i];
-    cli_usage_error(a, "unknown word '%s'; there are ls, stat, verify, gc, rm, export, import, check", name);
+    cli_usage_error(
+        a, "unknown word '%s'; there are ls, stat, verify, gc, rm, export, import, check", name);
 }
 
 /* An option that the verb does not know is no option that was obeyed. */
 static void check_options(const cli_args *a, const struct verb *verb, int given)
 {
     static const struct { int bit; const char *name; } rows[] = {
-        { HAS_REBUILD, "--rebuild and --segment belong" }, { HAS_BUDGET, "--budget and --snapshot-budget belong" },
-        { HAS_TTL, "--ttl and --snapshot-ttl belong" }, { HAS_ALL, "--all belongs" },
-        { HAS_CHOICE, "--model, --kv, --namespace and --context belong" }, { HAS_TIMEOUT, "--redis-timeout belongs" },
+        { HAS_REBUILD, "--rebuild and --segment belong" },
+        { HAS_BUDGET, "--budget and --snapshot-budget belong" },
+        { HAS_TTL, "--ttl and --snapshot-ttl belong" },
+        { HAS_ALL, "--all belongs" },
+        { HAS_CHOICE, "--model, --kv, --namespace and --context belong" },
+        { HAS_TIMEOUT, "--redis-timeout belongs" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char names[80] = "";
@@ -141,7 +147,8 @@ static void check_options(const cli_args *a, const struct verb *verb, int given)
             continue;
         for (size_t k = 0; k < sizeof verbs / sizeof *verbs; k++)
             if (verbs[k].options & rows[i].bit)
-                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", verbs[k].name);
+                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+                         *names ? ", " : "", verbs[k].name);
         cli_usage_error(a, "%s to %s, not to %s", rows[i].name, names, verb->name);
     }
 }
@@ -202,7 +209,8 @@ static void add_row(cli_table *t, const json_t *row, const char *on, const char 
 
 static void add_context(cli_table *t, const json_t *row)
 {
-    static const char *const counts[] = { "blocks", "tokens", "slot_bytes", "snapshots", "snapshot_bytes" };
+    static const char *const counts[] = { "blocks", "tokens", "slot_bytes", "snapshots",
+                                          "snapshot_bytes" };
     add_text(t, row, "context");
     add_text(t, row, "model");
     add_text(t, row, "kv");
@@ -216,12 +224,16 @@ static void add_context(cli_table *t, const json_t *row)
 
 static void show_ls(const json_t *root)
 {
-    static const char *const of_contexts[] = { "context", "model", "kv", "math", "namespace", ">blocks", ">tokens", ">bytes",
-                                               ">snapshots", ">bytes", "used" };
-    static const char *const of_blocks[] = { "block", "on", ">tokens", "provenance", ">bytes", "used", "context" };
-    static const char *const of_snapshots[] = { "snapshot", "on", ">tokens", "provenance", ">bytes", "used", "context" };
+    static const char *const of_contexts[] = { "context",    "model",   "kv",      "math",
+                                               "namespace",  ">blocks", ">tokens", ">bytes",
+                                               ">snapshots", ">bytes",  "used" };
+    static const char *const of_blocks[] = { "block",  "on",   ">tokens", "provenance",
+                                             ">bytes", "used", "context" };
+    static const char *const of_snapshots[] = { "snapshot", "on",   ">tokens", "provenance",
+                                                ">bytes",   "used", "context" };
     const json_t *contexts = json_object_get(root, "contexts"), *row;
-    const json_t *blocks = json_object_get(root, "blocks"), *snapshots = json_object_get(root, "snapshots");
+    const json_t *blocks = json_object_get(root, "blocks"),
+                 *snapshots = json_object_get(root, "snapshots");
     size_t i;
     if (!json_array_size(contexts) && !json_array_size(blocks) && !json_array_size(snapshots)) {
         printf("nothing is stored\n");
@@ -275,11 +287,15 @@ static void tell_export(const json_t *root)
     json_int_t v[4];
     for (size_t i = 0; i < 4; i++)
         v[i] = json_integer_value(json_object_get(root, names[i]));
-    cli_say("mote kv: exported %s blocks and %s snapshots, %s bytes; %lld damaged", cli_count((uint64_t)v[0]), cli_count((uint64_t)v[1]),
-            cli_count((uint64_t)v[3]), (long long)v[2]);
+    cli_say("mote kv: exported %s blocks and %s snapshots, %s bytes; %lld damaged",
+            cli_count((uint64_t)v[0]), cli_count((uint64_t)v[1]), cli_count((uint64_t)v[3]),
+            (long long)v[2]);
 }
 
-static int progress(void *ctx, const char *what, double fraction) { return cli_progress_open(ctx, what, fraction < 0 ? 0 : fraction); }
+static int progress(void *ctx, const char *what, double fraction)
+{
+    return cli_progress_open(ctx, what, fraction < 0 ? 0 : fraction);
+}
 
 /* 1: whoever read our standard output has gone. */
 static int nobody_reads(void)
@@ -304,8 +320,10 @@ static int given(int id)
 static void read_operands(cli_args *a, request *r, const struct verb *verb, int options)
 {
     r->place = cli_operand(a, 1, "DIR");
-    if (strstr(r->place, "://") && verb->run != do_check)     /* not shown: there may be a password in it */
-        cli_usage_error(a, "give the directory alone: servers behind it are neither listed nor tended");
+    if (strstr(r->place, "://") &&
+        verb->run != do_check) /* not shown: there may be a password in it */
+        cli_usage_error(
+            a, "give the directory alone: servers behind it are neither listed nor tended");
     if (verb->takes_file) {
         r->file = cli_operand(a, 2, "FILE");
         cli_no_more_operands(a, 3);
@@ -315,9 +333,12 @@ static void read_operands(cli_args *a, request *r, const struct verb *verb, int 
         for (int i = 2; i < a->n_operands && r->n_ids < MAX_IDS; i++)
             r->ids[r->n_ids++] = a->operands[i];
         if ((r->all || options & HAS_CHOICE) && r->n_ids)
-            cli_usage_error(a, "%s and identities exclude each other", r->all ? "--all" : "--model, --kv, --namespace, --context");
+            cli_usage_error(a, "%s and identities exclude each other",
+                            r->all ? "--all" : "--model, --kv, --namespace, --context");
         if (!r->all && !r->n_ids && !(options & HAS_CHOICE))
-            cli_usage_error(a, "say what to remove: identities, --model, --kv, --namespace, --context, or --all");
+            cli_usage_error(
+                a,
+                "say what to remove: identities, --model, --kv, --namespace, --context, or --all");
     } else {
         cli_no_more_operands(a, 2);
     }
@@ -326,7 +347,8 @@ static void read_operands(cli_args *a, request *r, const struct verb *verb, int 
 }
 
 /* The text of a verb's result. */
-static int run_verb(const request *r, const struct verb *verb, mote_store_params *params, char **text, mote_err *err)
+static int run_verb(const request *r, const struct verb *verb, mote_store_params *params,
+                    char **text, mote_err *err)
 {
     mote_store *store = NULL;
     if (verb->run == do_check)
@@ -334,10 +356,11 @@ static int run_verb(const request *r, const struct verb *verb, mote_store_params
     params->read_only = verb->reads_only;
     params->must_exist = verb->must_exist;
     params->progress = progress;
-    if (verb->run != do_gc) {                                /* looking at a store lets nothing expire */
+    if (verb->run != do_gc) { /* looking at a store lets nothing expire */
         params->ttl_s = params->snapshot_ttl_s = -1;
         params->budget_bytes = params->budget_bytes ? params->budget_bytes : UINT64_MAX / 2;
-        params->snapshot_budget_bytes = params->snapshot_budget_bytes ? params->snapshot_budget_bytes : UINT64_MAX / 2;
+        params->snapshot_budget_bytes =
+            params->snapshot_budget_bytes ? params->snapshot_budget_bytes : UINT64_MAX / 2;
     }
     int rc = mote_store_open(&store, r->place, params, err);
     if (!rc)
@@ -367,7 +390,10 @@ int cli_kv(int argc, char **argv)
         case O_MODEL: r.model = a.value; break;
         case O_KV: params.only_kv = a.value; break;
         case O_NAMESPACE: params.only_namespace = a.value; break;
-        case O_CONTEXT: params.only_context = hex_digits(&a, (char *)(uintptr_t)a.value, 64, "context: 4 to 64 hexadecimal digits"); break;
+        case O_CONTEXT:
+            params.only_context = hex_digits(&a, (char *)(uintptr_t)a.value, 64,
+                                             "context: 4 to 64 hexadecimal digits");
+            break;
         case O_BUDGET: params.budget_bytes = cli_size(&a); break;
         case O_SNAP_BUDGET: params.snapshot_budget_bytes = cli_size(&a); break;
         case O_TTL: params.ttl_s = cli_hours(&a); break;
@@ -376,7 +402,8 @@ int cli_kv(int argc, char **argv)
         default: break;
         }
     }
-    const struct verb *verb = find_verb(&a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import|check"));
+    const struct verb *verb =
+        find_verb(&a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import|check"));
     check_options(&a, verb, options);
     read_operands(&a, &r, verb, options);
     mote_err err = { 0 };
@@ -395,7 +422,8 @@ int cli_kv(int argc, char **argv)
     if (rc)
         return cli_report(&err);
     int status = CLI_OK;
-    json_int_t damaged = verb->run == do_verify ? json_integer_value(json_object_get(root, "damaged")) : 0;
+    json_int_t damaged =
+        verb->run == do_verify ? json_integer_value(json_object_get(root, "damaged")) : 0;
     if (damaged) {
         cli_say("mote kv: %s: %lld damaged", r.place, (long long)damaged);
         status = CLI_FAILED;

@@ -11,7 +11,8 @@ int mote__label_field(char *dst, const char *label, const char *name)
     for (const char *p = label; p; p = strchr(p, ' ') ? strchr(p, ' ') + 1 : NULL)
         if (!strncmp(p, name, n) && p[n] == '=') {
             const char *value = p + n + 1;
-            size_t len = !strcmp(name, "ns") ? strlen(value) : strcspn(value, " ");       /* a namespace may hold spaces, and ends the label */
+            /* a namespace may hold spaces, and ends the label */
+            size_t len = !strcmp(name, "ns") ? strlen(value) : strcspn(value, " ");
             memcpy(dst, value, len);
             dst[len] = 0;
             return 1;
@@ -30,7 +31,7 @@ static int has_item(const char *list, const char *item, size_t n)
 
 int mote__label_has_kv(const char *label_kv, const char *wanted)
 {
-    static const char *const whole[] = { "main", "key", "value" };         /* what one word is about */
+    static const char *const whole[] = { "main", "key", "value" }; /* what one word is about */
     for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
         size_t n = strcspn(p, ",");
         int found = 0, missing = 0;
@@ -69,10 +70,13 @@ static int is_chosen(const mote__store *s, const mote__catalog_context *c)
 {
     const mote_store_params *p = &s->params;
     char field[MOTE_STORE_LABEL], hash[2 * MOTE_STORE_DIGEST + 1];
-    if (p->only_model && (!mote__label_field(field, c->label, "model") || !*field ||
-                          strncmp(field, p->only_model, strlen(field) < strlen(p->only_model) ? strlen(field) : strlen(p->only_model))))
+    if (p->only_model &&
+        (!mote__label_field(field, c->label, "model") || !*field ||
+         strncmp(field, p->only_model,
+                 strlen(field) < strlen(p->only_model) ? strlen(field) : strlen(p->only_model))))
         return 0;
-    if (p->only_kv && (!mote__label_field(field, c->label, "kv") || !mote__label_has_kv(field, p->only_kv)))
+    if (p->only_kv &&
+        (!mote__label_field(field, c->label, "kv") || !mote__label_has_kv(field, p->only_kv)))
         return 0;
     if (p->only_namespace && !mote__label_has_namespace(c->label, p->only_namespace))
         return 0;
@@ -86,7 +90,7 @@ int mote__catalog_has_choice(const mote__store *s)
     return p->only_model || p->only_kv || p->only_namespace || p->only_context;
 }
 
-/* ---- from an identity to its place in a list: open addressing, identities are hashes already ---- */
+/* ---- from an identity to its place in a list: open addressing, as identities are hashes ---- */
 
 static size_t first_place(const mote__catalog_map *m, const uint8_t *id)
 {
@@ -111,12 +115,14 @@ static int map_make(mote__catalog_map *m, const void *list, size_t n, size_t str
     return 0;
 }
 
-static uint32_t map_find(const mote__catalog_map *m, const void *list, size_t stride, const uint8_t *id)
+static uint32_t map_find(const mote__catalog_map *m, const void *list, size_t stride,
+                         const uint8_t *id)
 {
     if (!m->at)
         return MOTE_CATALOG_UNKNOWN;
     size_t k = first_place(m, id);
-    while (m->at[k] != MOTE_CATALOG_UNKNOWN && memcmp((const uint8_t *)list + m->at[k] * stride, id, MOTE_STORE_ID))
+    while (m->at[k] != MOTE_CATALOG_UNKNOWN &&
+           memcmp((const uint8_t *)list + m->at[k] * stride, id, MOTE_STORE_ID))
         k = (k + 1) % m->size;
     return m->at[k];
 }
@@ -153,14 +159,16 @@ static int take_snap(void *ctx, const mote__index_any *row)
 }
 
 /* The number of a context; a new one is added. */
-static uint32_t context_number(mote__catalog *c, const mote__store *s, const uint8_t *hash, const uint8_t *raw_label)
+static uint32_t context_number(mote__catalog *c, const mote__store *s, const uint8_t *hash,
+                               const uint8_t *raw_label)
 {
     for (size_t i = 0; i < c->n_contexts; i++)
         if (!memcmp(c->contexts[i].hash, hash, MOTE_STORE_DIGEST))
             return (uint32_t)i;
     if (c->n_contexts == c->context_room) {
         size_t room = c->context_room ? 2 * c->context_room : 16;
-        mote__catalog_context *list = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *list));
+        mote__catalog_context *list =
+            mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *list));
         if (!list) {
             c->rc = MOTE_ENOMEM;
             return MOTE_CATALOG_UNKNOWN;
@@ -183,7 +191,8 @@ static uint32_t context_number(mote__catalog *c, const mote__store *s, const uin
 enum { LABEL_AT = 128 };                   /* in a slot's header and in a snapshot's */
 
 /* By the slot of the first block of a chain. */
-static uint32_t context_of_block(mote__catalog *c, mote__store *s, const mote__entry *e, uint8_t **image, size_t *room)
+static uint32_t context_of_block(mote__catalog *c, mote__store *s, const mote__entry *e,
+                                 uint8_t **image, size_t *room)
 {
     mote__slot slot;
     const char *why;
@@ -209,10 +218,12 @@ static uint32_t context_of_snapshot(mote__catalog *c, mote__store *s, const mote
     size_t n;
     mote__snapfile got;
     const char *why;
-    uint32_t under = e->chain.n_blocks ? block_number(c, e->chain.id) : MOTE_CATALOG_UNKNOWN, k = MOTE_CATALOG_UNKNOWN;
+    uint32_t under = e->chain.n_blocks ? block_number(c, e->chain.id) : MOTE_CATALOG_UNKNOWN,
+             k = MOTE_CATALOG_UNKNOWN;
     if (under != MOTE_CATALOG_UNKNOWN)
         return c->of_block[under];
-    if (!mote__snap_load(s, e->key, &file, &n) && !mote__snapfile_read(&got, file, n, &tail, &blob, &why) && mote__snap_matches(&got, e))
+    if (!mote__snap_load(s, e->key, &file, &n) &&
+        !mote__snapfile_read(&got, file, n, &tail, &blob, &why) && mote__snap_matches(&got, e))
         k = context_number(c, s, got.context, file + LABEL_AT);
     mote__free(NULL, MOTE_MEM_OTHER, file, n);
     return k;
@@ -222,7 +233,8 @@ static void add_up(mote__catalog *c)
 {
     for (size_t i = 0; i < c->blocks.n; i++) {
         const mote__entry *e = &c->blocks.list[i];
-        mote__catalog_context *x = c->of_block[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_block[i]];
+        mote__catalog_context *x =
+            c->of_block[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_block[i]];
         if (!x)
             continue;
         x->blocks++;
@@ -232,7 +244,8 @@ static void add_up(mote__catalog *c)
         x->used = e->used > x->used ? e->used : x->used;
     }
     for (size_t i = 0; i < c->n_snaps; i++) {
-        mote__catalog_context *x = c->of_snap[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_snap[i]];
+        mote__catalog_context *x =
+            c->of_snap[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_snap[i]];
         if (!x)
             continue;
         x->snapshots++;
@@ -258,14 +271,17 @@ int mote__catalog_read(mote__catalog *c, mote__store *s, mote__index *x, mote_er
         rc = map_make(&c->snap_map, c->snaps, c->n_snaps, sizeof *c->snaps);
     c->of_block_room = c->blocks.n;
     c->of_snap_room = c->n_snaps;
-    c->of_block = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_block_room + 1, sizeof *c->of_block));
-    c->of_snap = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
+    c->of_block =
+        mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_block_room + 1, sizeof *c->of_block));
+    c->of_snap =
+        mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
     if (!rc && (!c->of_block || !c->of_snap))
         rc = MOTE_ENOMEM;
     for (size_t i = 0; i < c->blocks.n && !rc; i++) {
         const mote__entry *e = &c->blocks.list[i];
         uint32_t parent = e->n_blocks > 1 ? block_number(c, e->parent) : MOTE_CATALOG_UNKNOWN;
-        c->of_block[i] = parent < i ? c->of_block[parent] : context_of_block(c, s, e, &image, &room);
+        c->of_block[i] =
+            parent < i ? c->of_block[parent] : context_of_block(c, s, e, &image, &room);
         rc = c->rc;
     }
     for (size_t i = 0; i < c->n_snaps && !rc; i++) {
@@ -286,15 +302,19 @@ void mote__catalog_end(mote__catalog *c)
 {
     mote__entries_end(&c->blocks);
     if (c->of_block)
-        mote__free(NULL, MOTE_MEM_OTHER, c->of_block, mote__mul(c->of_block_room + 1, sizeof *c->of_block));
+        mote__free(NULL, MOTE_MEM_OTHER, c->of_block,
+                   mote__mul(c->of_block_room + 1, sizeof *c->of_block));
     if (c->of_snap)
-        mote__free(NULL, MOTE_MEM_OTHER, c->of_snap, mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
+        mote__free(NULL, MOTE_MEM_OTHER, c->of_snap,
+                   mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
     mote__free(NULL, MOTE_MEM_OTHER, c->snaps, mote__mul(c->snap_room, sizeof *c->snaps));
     mote__free(NULL, MOTE_MEM_OTHER, c->contexts, mote__mul(c->context_room, sizeof *c->contexts));
     if (c->block_map.at)
-        mote__free(NULL, MOTE_MEM_OTHER, c->block_map.at, mote__mul(c->block_map.size, sizeof(uint32_t)));
+        mote__free(NULL, MOTE_MEM_OTHER, c->block_map.at,
+                   mote__mul(c->block_map.size, sizeof(uint32_t)));
     if (c->snap_map.at)
-        mote__free(NULL, MOTE_MEM_OTHER, c->snap_map.at, mote__mul(c->snap_map.size, sizeof(uint32_t)));
+        mote__free(NULL, MOTE_MEM_OTHER, c->snap_map.at,
+                   mote__mul(c->snap_map.size, sizeof(uint32_t)));
     *c = (mote__catalog){ 0 };
 }
 

@@ -1,12 +1,14 @@
 /* Which blocks go, and giving their room back.
  *
- * Blocks without children go, the least recently used first; a parent follows when its last child has gone. The candidates are read in
- * one pass and kept in a heap, so removing n blocks takes n log n; each is looked at again in the transaction that removes it, as other
- * processes change the index in between.
+ * Blocks without children go, the least recently used first; a parent follows when its last child
+ * has gone. The candidates are read in one pass and kept in a heap, so removing n blocks takes n
+ * log n; each is looked at again in the transaction that removes it, as other processes change the
+ * index in between.
  *
- * Room is given back by punching the slot out of its segment: the slot stays, as a hole, and counts nothing. Order: the slot is free in a
- * committed index, its lock is ours, it is punched, the segment is synced, and only then the index says "hole". So the index never
- * counts less than the disk holds, but for what was being written when a machine lost its power. */
+ * Room is given back by punching the slot out of its segment: the slot stays, as a hole, and counts
+ * nothing. Order: the slot is free in a committed index, its lock is ours, it is punched, the
+ * segment is synced, and only then the index says "hole". So the index never counts less than the
+ * disk holds, but for what was being written when a machine lost its power. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,10 @@
 
 enum { CHUNK = 4096, PUNCH = 1024 };
 
-static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
+static int failed(mote__store *s, int rc, const char *what)
+{
+    return mote__store_index_failed(s, &s->writer, rc, what);
+}
 
 int mote__entries_add(mote__entries *l, const mote__entry *e)
 {
@@ -109,8 +114,9 @@ int mote__victims_next(mote__store *s, mote__victims *v, mote__entry *e)
             rc = mote__index_drop(x, e);
         if (rc)
             return rc;
-        if (e->n_blocks > 1 && !(rc = mote__index_get(x, e->parent, &parent)) && parent.used < v->before &&
-            (!v->keep || !v->keep(v->keep_ctx, &parent)) && (rc = mote__index_child(x, parent.id, &child)) == MOTE_INDEX_NONE)
+        if (e->n_blocks > 1 && !(rc = mote__index_get(x, e->parent, &parent)) &&
+            parent.used < v->before && (!v->keep || !v->keep(v->keep_ctx, &parent)) &&
+            (rc = mote__index_child(x, parent.id, &child)) == MOTE_INDEX_NONE)
             rc = push(v, &parent);
         return rc < 0 ? rc : 0;
     }
@@ -127,7 +133,8 @@ static int is_doubtful(const mote__store *s, const mote__place *p)
     return 0;
 }
 
-/* places[from, to) lie side by side in one segment. 1: they are holes now; 0: they read as "never written", but take room; or -errno. */
+/* places[from, to) lie side by side in one segment. 1: they are holes now; 0: they read as "never
+ * written", but take room; or -errno. */
 static int punch_run(mote__store *s, const mote__place *places, size_t from, size_t to)
 {
     static const uint8_t zeros[MOTE_SLOT_ALIGN];
@@ -135,13 +142,16 @@ static int punch_run(mote__store *s, const mote__place *places, size_t from, siz
     if (!f)
         return -errno;
     off_t bytes = (off_t)(to - from) * (off_t)places[from].slot_bytes;
-    int e = s->no_punch ? EOPNOTSUPP : s->io->punch(s->io->ctx, f->fd, mote__slot_offset(&places[from]), bytes) ? errno : 0;
+    int e = EOPNOTSUPP;
+    if (!s->no_punch)
+        e = s->io->punch(s->io->ctx, f->fd, mote__slot_offset(&places[from]), bytes) ? errno : 0;
     int holes = !e;
-    if (e == EOPNOTSUPP || e == ENOSYS) {                  /* at least nothing is to be found there */
+    if (e == EOPNOTSUPP || e == ENOSYS) { /* at least nothing is to be found there */
         s->no_punch = 1;
         e = 0;
         for (size_t i = from; i < to && !e; i++)
-            e = mote__write_full(s, f->fd, &(struct iovec){ (void *)zeros, sizeof zeros }, 1, mote__slot_offset(&places[i]));
+            e = mote__write_full(s, f->fd, &(struct iovec){ (void *)zeros, sizeof zeros }, 1,
+                                 mote__slot_offset(&places[i]));
     }
     mote__segfile_put(s, f);
     return e ? -e : holes;
@@ -158,13 +168,15 @@ int mote__punch(mote__store *s, mote__place *places, size_t n, uint64_t *bytes)
     for (size_t i = 0; i < n; i++) {
         if (is_doubtful(s, &places[i]) || mote__slot_lock(s, &places[i]))
             continue;
-        if (!mote__index_free_generation(x, places[i].segment, places[i].slot, &generation) && generation == places[i].generation)
+        if (!mote__index_free_generation(x, places[i].segment, places[i].slot, &generation) &&
+            generation == places[i].generation)
             places[ours++] = places[i];
         else
             mote__slot_unlock(s, &places[i]);
     }
     for (size_t from = 0, to; from < ours && !e; from = to) {
-        for (to = from + 1; to < ours && places[to].segment == places[from].segment && places[to].slot == places[to - 1].slot + 1;)
+        for (to = from + 1; to < ours && places[to].segment == places[from].segment &&
+                            places[to].slot == places[to - 1].slot + 1;)
             to++;
         int done = punch_run(s, places, from, to);
         e = done < 0 ? -done : 0;
@@ -232,10 +244,13 @@ int mote__punch_idle(mote__store *s, uint32_t but_payload, uint64_t enough, uint
 static int by_place(const void *a, const void *b)
 {
     const mote__place *p = a, *q = b;
-    return p->segment != q->segment ? (p->segment < q->segment ? -1 : 1) : p->slot < q->slot ? -1 : p->slot > q->slot;
+    return p->segment != q->segment ? (p->segment < q->segment ? -1 : 1)
+           : p->slot < q->slot      ? -1
+                                    : p->slot > q->slot;
 }
 
-int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload, int (*keep)(void *ctx, const mote__entry *e), void *keep_ctx)
+int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
+                    int (*keep)(void *ctx, const mote__entry *e), void *keep_ctx)
 {
     enum { MAX = 256 };
     uint64_t freed = 0, planned, more = 0;
@@ -281,14 +296,16 @@ int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload, int (*
 
 /* ---- removing many ---- */
 
-int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint64_t enough, uint64_t max, uint64_t *n)
+int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint64_t enough,
+                         uint64_t max, uint64_t *n)
 {
     int rc = 0;
     while (!rc && *bytes > enough && *n < max) {
         uint64_t left = *bytes, k = 0;
         mote__entry e;
         rc = mote__index_begin(&s->writer);
-        while (!rc && k < CHUNK && *n + k < max && left > enough && !(rc = mote__victims_next(s, v, &e))) {
+        while (!rc && k < CHUNK && *n + k < max && left > enough &&
+               !(rc = mote__victims_next(s, v, &e))) {
             left -= e.place.slot_bytes < left ? e.place.slot_bytes : left;
             k++;
         }
@@ -308,12 +325,15 @@ int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint
     return rc < 0 ? rc : 0;
 }
 
-int mote__remove_expired(mote__store *s, int64_t before, size_t max, int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n)
+int mote__remove_expired(mote__store *s, int64_t before, size_t max,
+                         int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n)
 {
     mote__victims v = { .before = before, .keep = keep, .keep_ctx = ctx };
     uint64_t bytes = UINT64_MAX;
     int rc = mote__victims_find(s, &v, max);
-    rc = rc < 0 ? failed(s, rc, "removing what has expired") : v.heap.n ? mote__remove_victims(s, &v, &bytes, 0, max, n) : 0;
+    rc = rc < 0     ? failed(s, rc, "removing what has expired")
+         : v.heap.n ? mote__remove_victims(s, &v, &bytes, 0, max, n)
+                    : 0;
     mote__victims_end(&v);
     return rc;
 }
@@ -326,7 +346,8 @@ void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t
     if (s->ttl >= 0 && mote__remove_expired(s, now - s->ttl, max, NULL, NULL, n_blocks))
         return;
     if (s->snap_ttl >= 0)
-        mote__remove_snapshots(s, &(mote__snap_choice){ .before = now - s->snap_ttl, .max = max }, n_snapshots);
+        mote__remove_snapshots(s, &(mote__snap_choice){ .before = now - s->snap_ttl, .max = max },
+                               n_snapshots);
 }
 
 int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n)
@@ -368,7 +389,13 @@ int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, u
 
 /* ---- snapshots ---- */
 
-typedef struct chosen { const mote__snap_choice *by; uint8_t (*keys)[MOTE_STORE_ID]; size_t n, room; uint64_t bytes; int rc; } chosen;
+typedef struct chosen {
+    const mote__snap_choice *by;
+    uint8_t (*keys)[MOTE_STORE_ID];
+    size_t n, room;
+    uint64_t bytes;
+    int rc;
+} chosen;
 static int choose(void *ctx, const mote__index_any *row)
 {
     chosen *c = ctx;
@@ -381,7 +408,8 @@ static int choose(void *ctx, const mote__index_any *row)
         return 0;
     if (c->n == c->room) {
         size_t room = c->room ? 2 * c->room : 64;
-        uint8_t (*keys)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *keys));
+        uint8_t(*keys)[MOTE_STORE_ID] =
+            mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *keys));
         if (!keys)
             return c->rc = MOTE_ENOMEM;
         if (c->n)
@@ -395,8 +423,8 @@ static int choose(void *ctx, const mote__index_any *row)
     return 0;
 }
 
-/* Entries first, their files after them and only where nobody has put the same snapshot meanwhile, as mote__drop_snapshot does; many to a
- * transaction. */
+/* Entries first, their files after them and only where nobody has put the same snapshot meanwhile,
+ * as mote__drop_snapshot does; many to a transaction. */
 static int drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], size_t n)
 {
     mote__index *x = &s->writer;
@@ -429,7 +457,8 @@ static int drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], 
 int mote__remove_snapshots(mote__store *s, const mote__snap_choice *by, uint64_t *n)
 {
     chosen c = { .by = by, .bytes = by->bytes ? by->bytes : UINT64_MAX };
-    int rc = by->orphans ? mote__index_snapshot_orphans(&s->writer, choose, &c) : mote__index_all_snapshots(&s->writer, choose, &c);
+    int rc = by->orphans ? mote__index_snapshot_orphans(&s->writer, choose, &c)
+                         : mote__index_all_snapshots(&s->writer, choose, &c);
     rc = rc ? failed(s, rc, "choosing snapshots") : c.rc;
     for (size_t i = 0; i < c.n && !rc; i += 256) {
         size_t k = c.n - i < 256 ? c.n - i : 256;

@@ -54,7 +54,7 @@ struct mote_store {
      * else is written there, and their locks stay ours, until a later commit has taken the frames' place. */
     mote__place doubtful[4 * MOTE_STORE_BATCH];
     size_t n_doubtful;
-    int no_punch;                          /* the file system gives no room back but by whole files */
+    int no_punch;                          /* room comes back by whole files alone */
     mote__segfile *files;
 
     pthread_t thread;
@@ -130,31 +130,36 @@ typedef struct mote__victims {
     void *keep_ctx;
     int rc;
 } mote__victims;
-int mote__victims_find(mote__store *s, mote__victims *v, size_t max);      /* the first max without children */
+int mote__victims_find(mote__store *s, mote__victims *v, size_t max); /* max without children */
 /* Drops the next one from the index, inside a transaction. MOTE_INDEX_NONE: none is left. */
 int mote__victims_next(mote__store *s, mote__victims *v, mote__entry *e);
 void mote__victims_end(mote__victims *v);
-/* In as few transactions as there are thousands, until *bytes (of slots) is at most `enough` or *n is max. */
-int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint64_t enough, uint64_t max, uint64_t *n);
-int mote__remove_expired(mote__store *s, int64_t before, size_t max, int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n);
+/* In as few transactions as there are thousands, until *bytes (of slots) is at most `enough` or *n
+ * is max. */
+int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint64_t enough,
+                         uint64_t max, uint64_t *n);
+int mote__remove_expired(mote__store *s, int64_t before, size_t max,
+                         int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n);
 /* Blocks with all that stands on them. */
 int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n);
 
-/* Free slots, sorted by place, become holes, and *bytes is the room given back; those that somebody holds stay. Where a file system has
- * no holes they are marked as never written. Changes the list. */
+/* Free slots, sorted by place, become holes, and *bytes is the room given back; those that somebody
+ * holds stay. Where a file system has no holes they are marked as never written. Changes the list. */
 int mote__punch(mote__store *s, mote__place *places, size_t n, uint64_t *bytes);
 /* Free slots of other payloads than this one (0: of all), until `enough` bytes came free. */
 int mote__punch_idle(mote__store *s, uint32_t but_payload, uint64_t enough, uint64_t *bytes);
-/* Room for `bytes` more: what lies idle goes first, then the least recently used. Slots of own_payload stay, to be used again. 1: there
- * is more now, perhaps not all of it; 0: nothing is left to go; negative: a failure. */
-int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload, int (*keep)(void *ctx, const mote__entry *e), void *keep_ctx);
+/* Room for `bytes` more: what lies idle goes first, then the least recently used. Slots of
+ * own_payload stay, to be used again. 1: there is more now, perhaps not all of it; 0: nothing is
+ * left to go; negative: a failure. */
+int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
+                    int (*keep)(void *ctx, const mote__entry *e), void *keep_ctx);
 
 /* Snapshots to remove, the least recently used first. */
 typedef struct mote__snap_choice {
-    int64_t before;                        /* not used since then; 0: whenever                  */
-    uint64_t bytes, enough;                /* bytes > 0: they take so much, and until it is `enough` */
+    int64_t before;                        /* not used since then; 0: whenever */
+    uint64_t bytes, enough;                /* bytes > 0: they take that, until it is `enough` */
     size_t max;
-    int orphans;                           /* only those whose last block is gone               */
+    int orphans;                           /* only those whose last block is gone */
     int (*keep)(void *ctx, const mote__snap_entry *e);
     void *keep_ctx;
 } mote__snap_choice;
@@ -187,6 +192,7 @@ int mote__store_json(json_t *root, char **text, mote_err *err);
 int mote__store_enter(mote__store *s, mote_err *err);
 void mote__store_leave(mote__store *s);
 /* What the files take on the disk: segments; index, lock and notes; snapshots. */
-void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index, uint64_t *snapshots);
+void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
+                      uint64_t *snapshots);
 
 #endif

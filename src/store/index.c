@@ -29,9 +29,10 @@ static const char schema[] =
 enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
 
 enum {
-    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH,
-    NEXT, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
-    SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
+    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT,
+    FREE_TAKE, FREE_PUT, DROP, SET_HOLE, TOUCH, NEXT, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT,
+    NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE, SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS,
+    SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
     SNAP_OLDEST, OVERLAP, NUDGE, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
@@ -529,11 +530,12 @@ int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
 /* ---- queries of store/index_tend.c ---- */
 
 const char mote__index_blocks[] = BLOCKS;
-const char mote__index_frees[] = "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment ";
+const char mote__index_frees[] =
+    "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment ";
 const char mote__index_snaps[] = SNAP;
 
-int mote__index_each(mote__index *x, const char *head, const char *tail, const int64_t *numbers, int n_numbers,
-                     mote__index_kind kind, mote__index_row row, void *ctx)
+int mote__index_each(mote__index *x, const char *head, const char *tail, const int64_t *numbers,
+                     int n_numbers, mote__index_kind kind, mote__index_row row, void *ctx)
 {
     char text[800];
     sqlite3_stmt *s = NULL;
@@ -547,7 +549,8 @@ int mote__index_each(mote__index *x, const char *head, const char *tail, const i
     rc = sqlite3_prepare_v2(x->db, text, -1, &s, NULL);
     for (int i = 0; i < n_numbers && rc == SQLITE_OK; i++)
         rc = sqlite3_bind_int64(s, i + 1, numbers[i]);
-    while (!result && (rc == SQLITE_OK || rc == SQLITE_ROW) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+    while (!result && (rc == SQLITE_OK || rc == SQLITE_ROW) &&
+           (rc = sqlite3_step(s)) == SQLITE_ROW) {
         int bad = kind == MOTE_ROW_BLOCK      ? take_entry(s, &any.block)
                   : kind == MOTE_ROW_PLACE    ? take_place(s, &any.place)
                   : kind == MOTE_ROW_SNAPSHOT ? take_snap(s, &any.snapshot)

@@ -146,7 +146,9 @@ static json_t *text_json(const char *text)
 
 static json_t *context_json(const mote__catalog *c, uint32_t number)
 {
-    static const char *const fields[][2] = { { "model", "model" }, { "math", "math" }, { "kv", "kv" }, { "namespace", "ns" } };
+    static const char *const fields[][2] = {
+        { "model", "model" }, { "math", "math" }, { "kv", "kv" }, { "namespace", "ns" }
+    };
     const mote__catalog_context *x = &c->contexts[number];
     char hex[2 * MOTE_STORE_DIGEST + 1], field[MOTE_STORE_LABEL];
     json_t *o = json_object();
@@ -154,7 +156,8 @@ static json_t *context_json(const mote__catalog *c, uint32_t number)
     put(o, "context", context_id(c, number));
     put(o, "hash", json_string(hex));
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        put(o, fields[i][0], mote__label_field(field, x->label, fields[i][1]) ? text_json(field) : NULL);
+        put(o, fields[i][0],
+            mote__label_field(field, x->label, fields[i][1]) ? text_json(field) : NULL);
     put_u(o, "blocks", x->blocks);
     put_u(o, "exact_blocks", x->exact_blocks);
     put_u(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
@@ -203,7 +206,8 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
     pthread_mutex_unlock(&s->read_mutex);
     if (rc)
         return rc;
-    json_t *root = json_object(), *contexts = json_array(), *blocks = json_array(), *snapshots = json_array();
+    json_t *root = json_object(), *contexts = json_array(), *blocks = json_array(),
+           *snapshots = json_array();
     for (size_t i = 0; i < c.n_contexts; i++)
         if (mote__catalog_chosen(&c, (uint32_t)i))
             json_array_append_new(contexts, context_json(&c, (uint32_t)i));
@@ -270,7 +274,8 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         }
         r->n_blocks++;
         if (s->params.progress && r->n_blocks % 64 == 1 &&
-            s->params.progress(s->params.progress_ctx, "verifying", n_all ? (double)r->n_blocks / (double)n_all : 1)) {
+            s->params.progress(s->params.progress_ctx, "verifying",
+                               n_all ? (double)r->n_blocks / (double)n_all : 1)) {
             rc = mote__fail(err, MOTE_ECANCELED, "%s: interrupted", s->dir);
             break;
         }

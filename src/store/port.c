@@ -72,11 +72,12 @@ static int tell(const mote__store *s, const char *what, double fraction)
 
 typedef struct out {
     mote__store *s;
-    int fd, stream;                        /* stream: bytes go one after the other, to what cannot be replaced */
+    int fd, stream; /* stream: bytes go one after the other, to what cannot be replaced */
     off_t at;
     uint64_t n;
     int error;
-    char target[4200], beside[4300];       /* of a file: what is replaced, and what is written meanwhile */
+    char target[4200],
+        beside[4300]; /* of a file: what is replaced, and what is written meanwhile */
 } out;
 
 static int write_stream(int fd, const struct iovec *iov, int n)
@@ -99,7 +100,8 @@ static int write_stream(int fd, const struct iovec *iov, int n)
 static void write_out(out *o, const struct iovec *iov, int n)
 {
     if (!o->error)
-        o->error = o->stream ? write_stream(o->fd, iov, n) : mote__write_full(o->s, o->fd, iov, n, o->at);
+        o->error =
+            o->stream ? write_stream(o->fd, iov, n) : mote__write_full(o->s, o->fd, iov, n, o->at);
     for (int i = 0; i < n; i++)
         o->at += (off_t)iov[i].iov_len;
 }
@@ -121,7 +123,8 @@ static int follow_links(char target[4200], const char *path)
     for (int i = 0; i < 40; i++) {
         ssize_t n = readlink(target, link, sizeof link - 1);
         if (n < 0)
-            return errno == EINVAL || errno == ENOENT ? 0 : errno;      /* no link, or nothing there yet */
+            return errno == EINVAL || errno == ENOENT ? 0
+                                                      : errno; /* no link, or nothing there yet */
         link[n] = 0;
         char *slash = link[0] == '/' ? NULL : strrchr(target, '/');
         size_t dir = slash ? (size_t)(slash - target) + 1 : 0;
@@ -132,7 +135,8 @@ static int follow_links(char target[4200], const char *path)
     return ELOOP;
 }
 
-/* Standard output, a pipe or device as it is, or a file beside the one to be replaced: under a name of its own, as two may export to one. */
+/* Standard output, a pipe or device as it is, or a file beside the one to be replaced: under a name
+ * of its own, as two may export to one. */
 static int open_out(out *o, const char *path, mote_err *err)
 {
     struct stat st;
@@ -146,12 +150,14 @@ static int open_out(out *o, const char *path, mote_err *err)
     if (!e && !stat(o->target, &st) && !S_ISREG(st.st_mode)) {
         o->stream = 1;
         o->fd = open(o->target, O_WRONLY | O_CLOEXEC);
-        return o->fd < 0 ? mote__fail(err, MOTE_EIO, "%s: cannot write: %s", path, strerror(errno)) : 0;
+        return o->fd < 0 ? mote__fail(err, MOTE_EIO, "%s: cannot write: %s", path, strerror(errno))
+                         : 0;
     }
     if (!e && getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
         own = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)o;
     if (!e)
-        snprintf(o->beside, sizeof o->beside, "%s.%016llx.part", o->target, (unsigned long long)own);
+        snprintf(o->beside, sizeof o->beside, "%s.%016llx.part", o->target,
+                 (unsigned long long)own);
     o->fd = e ? -1 : o->s->io->open(o->s->io->ctx, o->beside, O_RDWR | O_CREAT | O_EXCL, 0600);
     e = e ? e : o->fd < 0 ? errno : 0;
     return e ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e)) : 0;
@@ -200,14 +206,17 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
                 break;
             }
         }
-        if (!mote__slot_load(s, &e->place, image, &slot, &why) && !mote__slot_matches(&slot, e, &why)) {
+        if (!mote__slot_load(s, &e->place, image, &slot, &why) &&
+            !mote__slot_matches(&slot, e, &why)) {
             emit(o, MOTE_PORT_BLOCK, image, e->place.slot_bytes);
             sum->blocks++;
         } else {
-            mote__entry now;                               /* evicted while we were on our way is no damage */
+            mote__entry now; /* evicted while we were on our way is no damage */
             pthread_mutex_lock(&s->read_mutex);
-            sum->damaged += !mote__index_get(&s->reader, e->id, &now) && now.place.generation == e->place.generation &&
-                            now.place.segment == e->place.segment && now.place.slot == e->place.slot;
+            sum->damaged += !mote__index_get(&s->reader, e->id, &now) &&
+                            now.place.generation == e->place.generation &&
+                            now.place.segment == e->place.segment &&
+                            now.place.slot == e->place.slot;
             pthread_mutex_unlock(&s->read_mutex);
         }
     }
@@ -229,7 +238,8 @@ static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
             continue;
         if (tell(s, "exporting", (double)(c->blocks.n + i) / (double)(c->blocks.n + c->n_snaps)))
             return MOTE_ECANCELED;
-        if (!mote__snap_load(s, c->snaps[i].key, &file, &n) && !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
+        if (!mote__snap_load(s, c->snaps[i].key, &file, &n) &&
+            !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
             emit(o, MOTE_PORT_SNAPSHOT, file, n);
             sum->snapshots++;
         } else {
@@ -272,9 +282,12 @@ int mote_store_export_json(mote_store *s, const char *path, char **text, mote_er
     close_out(&o, !rc);
     mote__catalog_end(&c);
     if (o.error)
-        return mote__fail(err, MOTE_EIO, "%s: cannot write: %s", strcmp(path, "-") ? path : "standard output", strerror(o.error));
+        return mote__fail(err, MOTE_EIO, "%s: cannot write: %s",
+                          strcmp(path, "-") ? path : "standard output", strerror(o.error));
     if (rc)
-        return mote__fail(err, rc, rc == MOTE_ECANCELED ? "%s: the export was interrupted" : "%s: out of memory", s->dir);
+        return mote__fail(
+            err, rc, rc == MOTE_ECANCELED ? "%s: the export was interrupted" : "%s: out of memory",
+            s->dir);
     json_t *j = json_object();
     json_object_set_new(j, "blocks", json_integer((json_int_t)sum.blocks));
     json_object_set_new(j, "snapshots", json_integer((json_int_t)sum.snapshots));
@@ -379,7 +392,8 @@ static int write_batch(in *j)
 }
 
 /* One record's content, which is `data`'s from now on. */
-static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t room, const char **why)
+static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t room,
+                       const char **why)
 {
     const uint8_t *tail, *blob;
     size_t n = (size_t)r->bytes;
@@ -400,7 +414,8 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
         *why = "size";
         rc = mote__slot_bytes(payload) == n ? 0 : MOTE_EFORMAT;
         if (!rc)
-            rc = mote__slot_read(&it->slot, data, data + MOTE_SLOT_HEAD, payload, data + MOTE_SLOT_HEAD + payload, n, why);
+            rc = mote__slot_read(&it->slot, data, data + MOTE_SLOT_HEAD, payload,
+                                 data + MOTE_SLOT_HEAD + payload, n, why);
         memcpy(it->head, data, MOTE_SLOT_HEAD);
         it->payload = data + MOTE_SLOT_HEAD;
     }
@@ -410,13 +425,17 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
     }
     const mote__item *first = j->n_batch ? j->batch[0] : NULL;
     *why = "the store cannot be written";
-    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) && write_batch(j)) {
+    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) &&
+        write_batch(j)) {
         free_item(it);
         return MOTE_EIO;
     }
     j->batch[j->n_batch++] = it;
     j->batch_bytes += n;
-    return it->kind == MOTE_ITEM_SNAPSHOT || j->n_batch == MOTE_STORE_BATCH || j->batch_bytes >= BATCH_BYTES ? write_batch(j) : 0;
+    return it->kind == MOTE_ITEM_SNAPSHOT || j->n_batch == MOTE_STORE_BATCH ||
+                   j->batch_bytes >= BATCH_BYTES
+               ? write_batch(j)
+               : 0;
 }
 
 static int import_all(in *j, const char **why)
@@ -424,7 +443,10 @@ static int import_all(in *j, const char **why)
     uint8_t head[MOTE_PORT_RECORD];
     int e = read_on(j, head, MOTE_PORT_HEADER), rc = 0;
     *why = e == ENODATA ? "it is no export of a store" : strerror(e);
-    rc = e == ECANCELED ? MOTE_ECANCELED : e == ENODATA ? MOTE_EFORMAT : e ? MOTE_EIO : mote__port_header_read(head, MOTE_PORT_HEADER, why);
+    rc = e == ECANCELED ? MOTE_ECANCELED
+         : e == ENODATA ? MOTE_EFORMAT
+         : e            ? MOTE_EIO
+                        : mote__port_header_read(head, MOTE_PORT_HEADER, why);
     for (uint64_t n = 0; !rc; n++) {
         mote__port_record r;
         off_t began = j->at;
@@ -435,7 +457,8 @@ static int import_all(in *j, const char **why)
             e = ECANCELED;
         else
             e = read_on(j, head, sizeof head);
-        if (!e && (rc = mote__port_record_read(&r, head, sizeof head, why)) == 0 && r.n_before != n) {
+        if (!e && (rc = mote__port_record_read(&r, head, sizeof head, why)) == 0 &&
+            r.n_before != n) {
             *why = "a record is missing";
             rc = MOTE_EFORMAT;
         }
@@ -455,8 +478,13 @@ static int import_all(in *j, const char **why)
                 rc = take_record(j, &r, data, room, why);
         }
         if (e) {
-            *why = e == ENODATA ? "it ends too early" : e == ECANCELED ? "interrupted" : strerror(e);
-            rc = e == ENODATA ? MOTE_EFORMAT : e == ENOMEM ? MOTE_ENOMEM : e == ECANCELED ? MOTE_ECANCELED : MOTE_EIO;
+            *why = e == ENODATA     ? "it ends too early"
+                   : e == ECANCELED ? "interrupted"
+                                    : strerror(e);
+            rc = e == ENODATA     ? MOTE_EFORMAT
+                 : e == ENOMEM    ? MOTE_ENOMEM
+                 : e == ECANCELED ? MOTE_ECANCELED
+                                  : MOTE_EIO;
         }
         if (rc)
             j->at = began;
@@ -482,8 +510,8 @@ int mote_store_import_json(mote_store *s, const char *path, char **text, mote_er
     if (j.fd != STDIN_FILENO)
         s->io->close(s->io->ctx, j.fd);
     if (rc)
-        return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)", shown, (long long)j.at, why,
-                          (unsigned long long)j.n);
+        return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)",
+                          shown, (long long)j.at, why, (unsigned long long)j.n);
     json_t *o = json_object();
     json_object_set_new(o, "blocks", json_integer((json_int_t)j.blocks));
     json_object_set_new(o, "snapshots", json_integer((json_int_t)j.snapshots));

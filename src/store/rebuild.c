@@ -34,7 +34,8 @@ int mote__store_list(const mote__store *s, const char *prefix, size_t digits, in
 
 typedef struct job {
     mote__store *s;
-    mote__index *x, old;                   /* old: what is being replaced, for the times of use; closed where it cannot be read */
+    mote__index *x;
+    mote__index old;                       /* for the times of use; closed where it cannot be read */
     mote__rebuilt *r;
     int64_t now;
     uint32_t *ids;
@@ -98,13 +99,17 @@ static int is_hole(int fd, off_t at, size_t n)
 }
 
 /* A time of the old index, where it can be one. */
-static int64_t time_between(const job *j, int64_t used) { return used > 0 && used <= j->now ? used : j->now; }
+static int64_t time_between(const job *j, int64_t used)
+{
+    return used > 0 && used <= j->now ? used : j->now;
+}
 
 /* When a block was used, where the old index knew it in this very place. */
 static int64_t time_of_use(job *j, const mote__entry *e)
 {
     mote__entry was;
-    if (!j->old.db || mote__index_get(&j->old, e->id, &was) || was.place.segment != e->place.segment || was.place.slot != e->place.slot ||
+    if (!j->old.db || mote__index_get(&j->old, e->id, &was) ||
+        was.place.segment != e->place.segment || was.place.slot != e->place.slot ||
         was.place.generation != e->place.generation)
         return j->now;
     return time_between(j, was.used);
@@ -202,7 +207,8 @@ static int scan_snapshot(void *ctx, const char *digits)
         memcpy(entry.key, key, sizeof key);
         memcpy(entry.tokens, snap.tokens, sizeof entry.tokens);
         mote__snap_entry was;
-        if (j->old.db && !mote__index_snapshot_get(&j->old, key, &was) && was.created == entry.created)
+        if (j->old.db && !mote__index_snapshot_get(&j->old, key, &was) &&
+            was.created == entry.created)
             entry.used = time_between(j, was.used);
         j->rc = mote__index_snapshot_put(j->x, &entry);
         j->r->snapshots++;

@@ -1,4 +1,5 @@
-/* Whether the servers of a place can be used: what a store behind them would do, once, told in words. Nothing here opens a store. */
+/* Whether the servers of a place can be used: what a store behind them would do, once, told in
+ * words. Nothing here opens a store. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +14,14 @@ enum { TIMEOUT_MS = 1000, PINGS = 7, PROBE_BYTES = 64 };
 typedef struct found {
     char name[400], version[64], mode[32], failure[300];
     double round_trip_ms;
-    int n_known;                           /* servers of a cluster                                   */
+    int n_known; /* servers of a cluster */
 } found;
 
 /* "redis://host:port/db": where, never who or by which word. */
 static void name_of(char *dst, size_t n, const mote__server *s)
 {
-    int v6 = strchr(s->host, ':') != NULL, k = snprintf(dst, n, "redis://%s%s%s:%u", v6 ? "[" : "", s->host, v6 ? "]" : "", s->port);
+    int v6 = strchr(s->host, ':') != NULL,
+        k = snprintf(dst, n, "redis://%s%s%s:%u", v6 ? "[" : "", s->host, v6 ? "]" : "", s->port);
     if (s->db && k > 0 && (size_t)k < n)
         snprintf(dst + k, n - (size_t)k, "/%u", s->db);
 }
@@ -33,13 +35,15 @@ static int take_reply(void *ctx, mote__redis_waiting *w, redisReply *reply, cons
         *(redisReply **)w->ask = reply;
         return 0;
     }
-    *why = w->kind == MOTE_REDIS_AUTH ? "it refuses the user or the password" : "it refuses the number of the database";
+    *why = w->kind == MOTE_REDIS_AUTH ? "it refuses the user or the password"
+                                      : "it refuses the number of the database";
     freeReplyObject(reply);
     return refused && w->kind != MOTE_REDIS_IGNORE ? -1 : 0;
 }
 
 /* One command and its reply (the caller's); NULL and *why. */
-static redisReply *ask(mote__redis *r, const mote__patience *p, int n, const char **words, const char **why)
+static redisReply *ask(mote__redis *r, const mote__patience *p, int n, const char **words,
+                       const char **why)
 {
     redisReply *reply = NULL;
     *why = "out of memory";
@@ -73,7 +77,10 @@ static void info_field(char *dst, size_t n, const redisReply *info, const char *
     }
 }
 
-static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+static int by_value(const void *a, const void *b)
+{
+    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
+}
 
 static double clock_ms(void)
 {
@@ -91,12 +98,14 @@ static void reach(found *f, const mote__server *server, int timeout_ms)
     int n = 0, open = r && !mote__redis_open(r, server, 1 << 20, &p, &why);
     for (; open && n < PINGS; n++) {
         double began = clock_ms();
-        p.since = n ? mote__now_ms() : p.since;            /* the first one has connecting and logging in before it */
+        p.since = n ? mote__now_ms()
+                    : p.since; /* the first one has connecting and logging in before it */
         redisReply *reply = ask(r, &p, 1, (const char *[]){ "PING" }, &why);
         ms[n] = clock_ms() - began;
         int refused = reply && reply->type == REDIS_REPLY_ERROR;
         if (refused)
-            snprintf(f->failure, sizeof f->failure, "%s%.200s", strncmp(reply->str, "NOAUTH", 6) ? "it answers: " : "it wants a password: ",
+            snprintf(f->failure, sizeof f->failure, "%s%.200s",
+                     strncmp(reply->str, "NOAUTH", 6) ? "it answers: " : "it wants a password: ",
                      reply->str);
         if (reply)
             freeReplyObject(reply);
@@ -104,7 +113,8 @@ static void reach(found *f, const mote__server *server, int timeout_ms)
             break;
     }
     if (n == PINGS) {
-        redisReply *info = ask(r, &p, 2, (const char *[]){ "INFO", "server" }, &why);       /* some users may not */
+        redisReply *info =
+            ask(r, &p, 2, (const char *[]){ "INFO", "server" }, &why); /* some users may not */
         info_field(f->version, sizeof f->version, info, "redis_version:");
         info_field(f->mode, sizeof f->mode, info, "redis_mode:");
         if (info)
@@ -124,7 +134,7 @@ static void reach(found *f, const mote__server *server, int timeout_ms)
 static void note_failure(void *ctx, const char *line)
 {
     found *f = ctx;
-    const char *why = strstr(line, ": ");                  /* "redis://host:port: why; it is left out ..." */
+    const char *why = strstr(line, ": "); /* "redis://host:port: why; it is left out ..." */
     if (*f->failure || !why)
         return;
     snprintf(f->failure, sizeof f->failure, "%s", why + 2);
@@ -142,7 +152,8 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
         snprintf(f->failure, sizeof f->failure, "out of memory");
         return;
     }
-    if (getrandom(own, sizeof own, 0) != (ssize_t)sizeof own || getrandom(value, sizeof value, 0) != (ssize_t)sizeof value)
+    if (getrandom(own, sizeof own, 0) != (ssize_t)sizeof own ||
+        getrandom(value, sizeof value, 0) != (ssize_t)sizeof value)
         memset(value, 'x', sizeof value);
     mote__remote_key(key, own);
     snprintf(last, sizeof last, "%d", PROBE_BYTES);
@@ -150,8 +161,12 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
     k->log = note_failure;
     k->log_ctx = f;
     mote__client *c = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *c);
-    const struct { const char *what; int n; const char *words[5]; size_t sizes[5]; } steps[] = {
-        { "write", 5, { "SET", key, value, "EX", "10" }, { 3, MOTE_REMOTE_KEY, sizeof value, 2, 2 } },
+    const struct { const char *what; int n; const char *words[5]; size_t sizes[5];
+    } steps[] = {
+        { "write",
+          5,
+          { "SET", key, value, "EX", "10" },
+          { 3, MOTE_REMOTE_KEY, sizeof value, 2, 2 } },
         { "read", 4, { "GETRANGE", key, "0", last }, { 8, MOTE_REMOTE_KEY, 1, strlen(last) } },
         { "remove", 3, { "EXPIRE", key, "0" }, { 6, MOTE_REMOTE_KEY, 1 } },
     };
@@ -165,10 +180,13 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
         const redisReply *r = a.reply;
         if (a.state != MOTE_ASK_ANSWERED) {
             if (!*f->failure)
-                snprintf(f->failure, sizeof f->failure, "it cannot %s a value: no answer", steps[i].what);
+                snprintf(f->failure, sizeof f->failure, "it cannot %s a value: no answer",
+                         steps[i].what);
         } else if (r->type == REDIS_REPLY_ERROR) {
-            snprintf(f->failure, sizeof f->failure, "it does not %s a value: %.200s", steps[i].what, r->str);
-        } else if (i == 1 && (r->type != REDIS_REPLY_STRING || r->len != sizeof value || memcmp(r->str, value, sizeof value))) {
+            snprintf(f->failure, sizeof f->failure, "it does not %s a value: %.200s", steps[i].what,
+                     r->str);
+        } else if (i == 1 && (r->type != REDIS_REPLY_STRING || r->len != sizeof value ||
+                              memcmp(r->str, value, sizeof value))) {
             snprintf(f->failure, sizeof f->failure, "it gives back another value than was written");
         }
         mote__client_drop(c, &a);
@@ -191,7 +209,8 @@ static json_t *found_json(const found *f)
     json_object_set_new(o, "version", *f->version ? json_string(f->version) : json_null());
     json_object_set_new(o, "mode", *f->mode ? json_string(f->mode) : json_null());
     json_object_set_new(o, "servers_known", json_integer(f->n_known));
-    json_object_set_new(o, "round_trip_ms", f->round_trip_ms > 0 ? json_real(f->round_trip_ms) : json_null());
+    json_object_set_new(o, "round_trip_ms",
+                        f->round_trip_ms > 0 ? json_real(f->round_trip_ms) : json_null());
     json_object_set_new(o, "failure", *f->failure ? json_string(f->failure) : json_null());
     return o;
 }
@@ -202,14 +221,16 @@ int mote_store_check_json(const char *place, int timeout_ms, char **text, mote_e
     mote__server servers[MOTE_URL_SERVERS];
     const char *secret = getenv("MOTE_REDIS_PASSWORD");
     size_t n_dir, n, failures = 0;
-    if (!strncmp(place, "redis://", 8) || !strncmp(place, "rediss://", 9)) {       /* servers without a directory before them */
+    if (!strncmp(place, "redis://", 8) ||
+        !strncmp(place, "rediss://", 9)) { /* servers without a directory before them */
         if (snprintf(alone, sizeof alone, ",%s", place) >= (int)sizeof alone)
             return mote__fail(err, MOTE_EINVAL, "the place is too long");
         place = alone;
     }
     int rc = mote__store_url_parse(place, &n_dir, servers, &n, err);
     if (!rc && n == 0)
-        rc = mote__fail(err, MOTE_EINVAL, "there is no server in this place: give DIR,redis://host or redis://host");
+        rc = mote__fail(err, MOTE_EINVAL,
+                        "there is no server in this place: give DIR,redis://host or redis://host");
     json_t *list = rc ? NULL : json_array();
     for (size_t i = 0; i < n && !rc; i++) {
         found f = { .n_known = 1 };

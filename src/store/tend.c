@@ -12,7 +12,8 @@ static void put_u(json_t *o, const char *key, uint64_t v) { json_object_set_new(
 
 /* ---- gc ---- */
 
-/* Slots of a failed commit are ours alone until a later one succeeds; before they can be collected one must. */
+/* Slots of a failed commit are ours alone until a later one succeeds; before they can be collected
+ * one must. */
 static int settle_doubts(mote__store *s)
 {
     if (!s->n_doubtful)
@@ -47,9 +48,10 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
     int rc = mote__index_empty_segments(x, note_empty, &e);
     if (rc || !e.n)
         return rc;
-    for (size_t i = 0; i < e.n; i++) {                     /* nobody may be writing into one of its slots */
+    for (size_t i = 0; i < e.n; i++) { /* nobody may be writing into one of its slots */
         mote__segfile *f = mote__segfile_get(s, e.ids[i]);
-        if (f && s->io->lock(s->io->ctx, f->fd, MOTE_SEGMENT_HEADER, (off_t)1 << 60, MOTE_LOCK_EXCLUSIVE)) {
+        if (f && s->io->lock(s->io->ctx, f->fd, MOTE_SEGMENT_HEADER, (off_t)1 << 60,
+                             MOTE_LOCK_EXCLUSIVE)) {
             mote__segfile_put(s, f);
             continue;
         }
@@ -83,7 +85,8 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
         if (i < gone)
             s->io->unlink(s->io->ctx, path);
         if (e.files[i])
-            s->io->lock(s->io->ctx, e.files[i]->fd, MOTE_SEGMENT_HEADER, (off_t)1 << 60, MOTE_UNLOCK);
+            s->io->lock(s->io->ctx, e.files[i]->fd, MOTE_SEGMENT_HEADER, (off_t)1 << 60,
+                        MOTE_UNLOCK);
         mote__segfile_put(s, e.files[i]);
         if (i < gone)
             mote__segfile_kill(s, e.ids[i]);
@@ -96,7 +99,10 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
     return rc || gone < sizeof e.ids / sizeof *e.ids ? rc : drop_empty_segments(s, n);
 }
 
-static int note_entry(void *ctx, const mote__index_any *row) { return mote__entries_add(ctx, &row->block); }
+static int note_entry(void *ctx, const mote__index_any *row)
+{
+    return mote__entries_add(ctx, &row->block);
+}
 
 static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
 {
@@ -107,7 +113,8 @@ static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
             tops.list[i] = tops.list[--tops.n];
         else
             i++;
-    rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting") : mote__remove_trees(s, tops.list, tops.n, n);
+    rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting")
+            : mote__remove_trees(s, tops.list, tops.n, n);
     mote__entries_end(&tops);
     return rc;
 }
@@ -115,9 +122,14 @@ static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
 /* A name that was cut in the files tells too little to remove by it. */
 static int refuse_cut_names(const mote__store *s, const mote__catalog *c, mote_err *err)
 {
-    for (size_t i = 0; i < c->n_contexts && s->params.only_namespace && !s->params.only_context; i++)
-        if (c->contexts[i].chosen && mote__label_has_namespace(c->contexts[i].label, s->params.only_namespace) == 2)
-            return mote__fail(err, MOTE_EINVAL, "%s: only the beginning of so long a namespace is kept: name the context instead", s->dir);
+    for (size_t i = 0; i < c->n_contexts && s->params.only_namespace && !s->params.only_context;
+         i++)
+        if (c->contexts[i].chosen &&
+            mote__label_has_namespace(c->contexts[i].label, s->params.only_namespace) == 2)
+            return mote__fail(
+                err, MOTE_EINVAL,
+                "%s: only the beginning of so long a namespace is kept: name the context instead",
+                s->dir);
     return 0;
 }
 
@@ -132,28 +144,35 @@ static void chosen_bytes(const mote__catalog *c, uint64_t *blocks, uint64_t *sna
         }
 }
 
-/* The least recently used blocks go until the rest, with their segments' headers, is within the budget. What lies free does not count: its
- * room is given back afterwards. */
+/* The least recently used blocks go until the rest, with their segments' headers, is within the
+ * budget. What lies free does not count: its room is given back afterwards. */
 static int drop_over_budget(mote__store *s, mote__catalog *only, uint64_t *n)
 {
-    mote__victims v = { .before = INT64_MAX, .keep = only ? mote__catalog_keep_block : NULL, .keep_ctx = only };
+    mote__victims v = { .before = INT64_MAX,
+                        .keep = only ? mote__catalog_keep_block : NULL,
+                        .keep_ctx = only };
     uint64_t bytes, segments, ignored;
     int rc = mote__index_block_bytes(&s->writer, &bytes, &segments);
     if (only) {
         chosen_bytes(only, &bytes, &ignored);
         segments = 0;
     }
-    uint64_t headers = segments * MOTE_SEGMENT_HEADER, enough = s->budget > headers ? s->budget - headers : 0;
+    uint64_t headers = segments * MOTE_SEGMENT_HEADER,
+             enough = s->budget > headers ? s->budget - headers : 0;
     if (!rc && bytes > enough)
         rc = mote__victims_find(s, &v, SIZE_MAX);
-    rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting") : mote__remove_victims(s, &v, &bytes, enough, UINT64_MAX, n);
+    rc = rc ? mote__store_index_failed(s, &s->writer, rc, "collecting")
+            : mote__remove_victims(s, &v, &bytes, enough, UINT64_MAX, n);
     mote__victims_end(&v);
     return rc;
 }
 
 static int drop_snapshots_over_budget(mote__store *s, mote__catalog *only, uint64_t *n)
 {
-    mote__snap_choice by = { .max = SIZE_MAX, .enough = s->snap_budget, .keep = only ? mote__catalog_keep_snapshot : NULL, .keep_ctx = only };
+    mote__snap_choice by = { .max = SIZE_MAX,
+                             .enough = s->snap_budget,
+                             .keep = only ? mote__catalog_keep_snapshot : NULL,
+                             .keep_ctx = only };
     uint64_t ignored;
     int rc = only ? 0 : mote__index_snapshot_room(&s->writer, &by.bytes);
     if (only)
@@ -163,14 +182,22 @@ static int drop_snapshots_over_budget(mote__store *s, mote__catalog *only, uint6
     return by.bytes > by.enough ? mote__remove_snapshots(s, &by, n) : 0;
 }
 
-static int drop_expired(mote__store *s, mote__catalog *only, uint64_t *n_blocks, uint64_t *n_snapshots)
+static int drop_expired(mote__store *s, mote__catalog *only, uint64_t *n_blocks,
+                        uint64_t *n_snapshots)
 {
     int64_t now = mote__store_now(s);
-    int rc = s->ttl < 0 ? 0 : mote__remove_expired(s, now - s->ttl, SIZE_MAX, only ? mote__catalog_keep_block : NULL, only, n_blocks);
+    int rc = s->ttl < 0
+                 ? 0
+                 : mote__remove_expired(s, now - s->ttl, SIZE_MAX,
+                                        only ? mote__catalog_keep_block : NULL, only, n_blocks);
     if (!rc && s->snap_ttl >= 0)
-        rc = mote__remove_snapshots(s, &(mote__snap_choice){ .before = now - s->snap_ttl, .max = SIZE_MAX,
-                                                             .keep = only ? mote__catalog_keep_snapshot : NULL, .keep_ctx = only },
-                                    n_snapshots);
+        rc = mote__remove_snapshots(
+            s,
+            &(mote__snap_choice){ .before = now - s->snap_ttl,
+                                  .max = SIZE_MAX,
+                                  .keep = only ? mote__catalog_keep_snapshot : NULL,
+                                  .keep_ctx = only },
+            n_snapshots);
     return rc;
 }
 
@@ -224,7 +251,8 @@ static int remove_strays(mote__store *s)
 
 int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
 {
-    uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments = 0, freed = 0, room = 0, headers = 0, on_disk, ignored;
+    uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments = 0, freed = 0, room = 0,
+             headers = 0, on_disk, ignored;
     mote__catalog catalog, *only = NULL;
     mote_err why = { 0 };
     mote__store_flush(s, NULL);
@@ -246,18 +274,21 @@ int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
         rc = drop_over_budget(s, only, &over);
     mote__index_sums m = { 0 };
     if (!rc)
-        rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 }, &snapshots);
+        rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 },
+                                    &snapshots);
     if (!rc)
         rc = drop_snapshots_over_budget(s, only, &snapshots);
     if (!rc)
         rc = give_back(s, &segments, &freed);
-    if (!rc && !(rc = mote__index_room(&s->writer, &room)) && !(rc = mote__index_sum(&s->writer, &m)))
+    if (!rc && !(rc = mote__index_room(&s->writer, &room)) &&
+        !(rc = mote__index_sum(&s->writer, &m)))
         headers = m.segments * MOTE_SEGMENT_HEADER;
     int strays = remove_strays(s);
     if (!rc && s->writer.db)
         sqlite3_wal_checkpoint_v2(s->writer.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (rc)
-        mote__fail(err, rc < 0 ? rc : MOTE_EIO, why.code ? "%.0s%s" : "%s: %s", s->dir, why.code ? why.message : s->writer.why);
+        mote__fail(err, rc < 0 ? rc : MOTE_EIO, why.code ? "%.0s%s" : "%s: %s", s->dir,
+                   why.code ? why.message : s->writer.why);
     if (only)
         mote__catalog_end(only);
     mote__store_leave(s);
@@ -320,7 +351,9 @@ static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, ui
         ++*n_snapshots;
         return 0;
     }
-    return mote__remove_trees(s, &e, 1, n_blocks) ? mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why) : 0;
+    return mote__remove_trees(s, &e, 1, n_blocks)
+               ? mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why)
+               : 0;
 }
 
 /* What the parameters choose. */
@@ -336,11 +369,15 @@ static int remove_chosen(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapsho
     if (!rc)
         rc = refuse_cut_names(s, &c, err);
     for (size_t i = 0; i < c.blocks.n && !rc; i++)
-        if (mote__catalog_chosen(&c, c.of_block[i]) && (rc = mote__entries_add(&tops, &c.blocks.list[i])) != 0)
+        if (mote__catalog_chosen(&c, c.of_block[i]) &&
+            (rc = mote__entries_add(&tops, &c.blocks.list[i])) != 0)
             mote__fail(err, rc, "out of memory");
     if (!rc && ((rc = mote__remove_trees(s, tops.list, tops.n, n_blocks)) != 0 ||
-                (rc = mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .keep = mote__catalog_keep_snapshot, .keep_ctx = &c },
-                                             n_snapshots)) != 0))
+                (rc = mote__remove_snapshots(
+                     s,
+                     &(mote__snap_choice){
+                         .max = SIZE_MAX, .keep = mote__catalog_keep_snapshot, .keep_ctx = &c },
+                     n_snapshots)) != 0))
         mote__fail(err, rc, "%s: %s", s->dir, s->writer.why);
     mote__entries_end(&tops);
     mote__catalog_end(&c);
@@ -379,11 +416,16 @@ int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char
     for (size_t i = 0; ids && i < n_ids && !rc; i++)
         rc = remove_one(s, ids[i], &blocks, &snapshots, err);
     /* snapshots that stood on what is gone; and the bytes themselves go, so that no rebuild brings them back */
-    if (blocks && mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 }, &snapshots) && !rc)
+    if (blocks &&
+        mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 },
+                               &snapshots) &&
+        !rc)
         rc = mote__fail(err, MOTE_EIO, "%s: %s", s->dir, s->writer.why);
     int given = give_back(s, &segments, &freed);
     if (given && !rc)
-        rc = mote__fail(err, given, "%s: the index has forgotten them, but their bytes are still in the files", s->dir);
+        rc = mote__fail(err, given,
+                        "%s: the index has forgotten them, but their bytes are still in the files",
+                        s->dir);
     mote__store_leave(s);
     if (rc)
         return rc;

@@ -34,9 +34,10 @@ static int keep_wanted(void *ctx, const mote__entry *e)
     return is_wanted(w->items, w->n, e->id);
 }
 
-/* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget has no room, and *lacking bytes would make it;
- * negative: a failure. */
-static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, uint64_t *lacking)
+/* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget has no
+ * room, and *lacking bytes would make it; negative: a failure. */
+static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want,
+                uint64_t *lacking)
 {
     mote__index *x = &s->writer;
     mote__segment g, best = { 0 };
@@ -56,7 +57,8 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
         if (g.payload_bytes == payload_bytes && MOTE_SEGMENT_HEADER + (uint64_t)(g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes)
             best = g;
     }
-    uint64_t least = slot_bytes + (best.id ? 0 : MOTE_SEGMENT_HEADER), spare = !rc && room < s->budget ? s->budget - room : 0;
+    uint64_t least = slot_bytes + (best.id ? 0 : MOTE_SEGMENT_HEADER),
+             spare = !rc && room < s->budget ? s->budget - room : 0;
     if (!rc && spare < least) {
         mote__index_rollback(x);
         *lacking = least + (uint64_t)(want - 1) * slot_bytes - spare;
@@ -110,8 +112,10 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
     return 1;
 }
 
-/* Holes that we hold begin to count, as far as the budget goes: in one transaction, so that all writers together stay within it. */
-static int fill_holes(mote__store *s, mote__place *holes, size_t n, size_t want, mote__place *places, size_t *got)
+/* Holes that we hold begin to count, as far as the budget goes: in one transaction, so that all
+ * writers together stay within it. */
+static int fill_holes(mote__store *s, mote__place *holes, size_t n, size_t want,
+                      mote__place *places, size_t *got)
 {
     uint64_t room = 0;
     size_t began = *got;
@@ -142,8 +146,10 @@ static int fill_holes(mote__store *s, mote__place *holes, size_t n, size_t want,
     return rc;
 }
 
-/* What is free of this size, locked for us, behind the *got that we have: slots that hold room first. */
-static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__place *places, size_t *got)
+/* What is free of this size, locked for us, behind the *got that we have: slots that hold room
+ * first. */
+static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__place *places,
+                     size_t *got)
 {
     enum { MAX = 2 * MOTE_STORE_BATCH };
     mote__place free[MAX], holes[MAX];
@@ -159,7 +165,8 @@ static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__
         if (mine || mote__slot_lock(s, &free[i]))
             continue;
         /* Whoever indexes a slot holds its lock: what is free now stays so until we let go. */
-        if (mote__index_free_generation(&s->writer, free[i].segment, free[i].slot, &generation) || generation != free[i].generation)
+        if (mote__index_free_generation(&s->writer, free[i].segment, free[i].slot, &generation) ||
+            generation != free[i].generation)
             mote__slot_unlock(s, &free[i]);
         else if (free[i].hole)
             holes[n_holes++] = free[i];
@@ -169,7 +176,8 @@ static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__
     return rc || !n_holes ? rc : fill_holes(s, holes, n_holes, want, places, got);
 }
 
-/* Slots for `want` blocks, locked for us. Fewer where the budget, the disk or the index says no (*rc then). */
+/* Slots for `want` blocks, locked for us. Fewer where the budget, the disk or the index says no
+ * (*rc then). */
 static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items,
                          mote__place *places, int *rc)
 {
@@ -177,8 +185,9 @@ static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_b
     size_t got = 0;
     *rc = 0;
     if (s->budget < (uint64_t)slot_bytes + MOTE_SEGMENT_HEADER) {
-        mote__store_log(s, "nothing is stored: a block takes %u bytes and its file %d, the budget is %llu", (unsigned)slot_bytes,
-                        MOTE_SEGMENT_HEADER, (unsigned long long)s->budget);
+        mote__store_log(
+            s, "nothing is stored: a block takes %u bytes and its file %d, the budget is %llu",
+            (unsigned)slot_bytes, MOTE_SEGMENT_HEADER, (unsigned long long)s->budget);
         return 0;
     }
     for (int round = 0; round < 64; round++) {

@@ -148,10 +148,13 @@ static void crash(int strict)
 static void crash_strict(void **state) { crash(1); }
 static void crash_evicting(void **state) { crash(0); }
 
-/* ---- tending: gc and rm, with blocks of two sizes, cut short at each sync and with each operation failing ---- */
+/* ---- tending: gc and rm, with blocks of two sizes, cut short at each sync and with each operation
+ * failing ---- */
 
 enum { LARGE = 6000 };                     /* slots of 8,192 bytes */
-typedef struct tended { int removed[PROMPTS]; } tended;      /* 1: rm has said that it is gone, and nobody put it again */
+typedef struct tended {
+    int removed[PROMPTS];
+} tended; /* 1: rm has said that it is gone, and nobody put it again */
 
 static int tend_ask(fixture *f, int (*what)(mote_store *s, char **json, mote_err *err))
 {
@@ -160,10 +163,14 @@ static int tend_ask(fixture *f, int (*what)(mote_store *s, char **json, mote_err
     mote_free(text);
     return !rc;
 }
-static int rm_all(mote_store *s, char **json, mote_err *err) { return mote_store_rm_json(s, NULL, 0, json, err); }
+static int rm_all(mote_store *s, char **json, mote_err *err)
+{
+    return mote_store_rm_json(s, NULL, 0, json, err);
+}
 
 /* Blocks whose memory is there before anything fails. */
-static void put_made(fixture *f, const mote__store_context *c, mote__kv_pool *pool, mote__kv_block **made, const int32_t *own)
+static void put_made(fixture *f, const mote__store_context *c, mote__kv_pool *pool,
+                     mote__kv_block **made, const int32_t *own)
 {
     mote__chain at = { 0 };
     for (int b = 0; b < BLOCKS; b++) {
@@ -225,7 +232,8 @@ out:
 }
 
 /* What was removed stays removed, however the index was made; for the rest, as above. */
-static void check_tended(fixture *f, const char *dir, const tended *t, int rebuild, const char *what)
+static void check_tended(fixture *f, const char *dir, const tended *t, int rebuild,
+                         const char *what)
 {
     fixture g = *f;
     acked none = { .snapshot = 0 };
@@ -297,7 +305,9 @@ static void failing_tending(void **state)
             d.fail_on = runs % 2;
             tending(&f, &t);
             snprintf(what, sizeof what, "tending, kind %d, failure %ld", kind, n);
-            memset(&t, 0, sizeof t);                         /* room that could not be given back brings blocks back with a rebuild */
+            memset(
+                &t, 0,
+                sizeof t); /* room that could not be given back brings blocks back with a rebuild */
             check_tended(&f, f.dir, &t, 0, what);
             fixture_end(&f);
             disk_deinit(&d);
@@ -464,9 +474,11 @@ int main(int argc, char **argv)
     sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
     if (!access("/dev/shm", W_OK))
         setenv("TMPDIR", "/dev/shm", 0);                     /* thousands of stores; what a disk would lose is in the log */
-    const struct CMUnitTest tests[] = { cmocka_unit_test(crash_strict), cmocka_unit_test(crash_evicting), cmocka_unit_test(crash_tending),
-                                        cmocka_unit_test(failing_tending), cmocka_unit_test(each_failure),
-                                        cmocka_unit_test(each_allocation), cmocka_unit_test(each_sqlite_allocation),
-                                        cmocka_unit_test(index_flips) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crash_strict),           cmocka_unit_test(crash_evicting),
+        cmocka_unit_test(crash_tending),          cmocka_unit_test(failing_tending),
+        cmocka_unit_test(each_failure),           cmocka_unit_test(each_allocation),
+        cmocka_unit_test(each_sqlite_allocation), cmocka_unit_test(index_flips)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
-/* Budgets, and tending in time proportional to what is tended: blocks of several sizes, writers in several processes. */
+/* Budgets, and tending in time proportional to what is tended: blocks of several sizes, writers in
+ * several processes. */
 #include <sys/wait.h>
 
 #include "common.h"
 #include "store/catalog.h"
 
 enum { SMALL = 1000, LARGE = 30000, MAX = 24 * 256 };
-static const size_t payloads[] = { SMALL, 6000, LARGE };     /* slots of 4,096, 8,192 and 32,768 bytes */
+static const size_t payloads[] = { SMALL, 6000,
+                                   LARGE }; /* slots of 4,096, 8,192 and 32,768 bytes */
 static int32_t ids[MAX];
 
 static uint64_t segment_bytes(const char *dir, uint64_t *n)
@@ -27,7 +29,8 @@ static uint64_t segment_bytes(const char *dir, uint64_t *n)
     return bytes;
 }
 
-/* Single blocks, each a prompt of its own: the worst case for anything that looks at blocks without children. */
+/* Single blocks, each a prompt of its own: the worst case for anything that looks at blocks without
+ * children. */
 static void put_singles(fixture *f, size_t payload, size_t n, uint64_t seed)
 {
     fixture g = *f;
@@ -46,9 +49,11 @@ static void put_singles(fixture *f, size_t payload, size_t n, uint64_t seed)
 /* gc ends below its budget, and not further below than a block of the largest size. */
 static void gc_is_near_its_budget(void **state)
 {
-    static const struct { size_t payload[2], n[2]; uint64_t budget; } rows[] = {
-        { { SMALL, LARGE }, { 100, 40 }, 700000 }, { { LARGE, SMALL }, { 40, 100 }, 700000 }, { { SMALL, SMALL }, { 100, 60 }, 300000 },
-        { { 2561, 2561 }, { 100, 100 }, 800000 },  { { 6000, LARGE }, { 100, 60 }, 900000 },  { { SMALL, LARGE }, { 100, 40 }, 40000 },
+    static const struct { size_t payload[2], n[2]; uint64_t budget;
+    } rows[] = {
+        { { SMALL, LARGE }, { 100, 40 }, 700000 }, { { LARGE, SMALL }, { 40, 100 }, 700000 },
+        { { SMALL, SMALL }, { 100, 60 }, 300000 }, { { 2561, 2561 }, { 100, 100 }, 800000 },
+        { { 6000, LARGE }, { 100, 60 }, 900000 },  { { SMALL, LARGE }, { 100, 40 }, 40000 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fixture f;
@@ -57,25 +62,33 @@ static void gc_is_near_its_budget(void **state)
         must_open(&f);
         for (int k = 0; k < 2; k++) {
             put_singles(&f, rows[i].payload[k], rows[i].n[k], 1000 * (uint64_t)k + 1);
-            largest = mote__slot_bytes(rows[i].payload[k]) > largest ? mote__slot_bytes(rows[i].payload[k]) : largest;
+            largest = mote__slot_bytes(rows[i].payload[k]) > largest
+                          ? mote__slot_bytes(rows[i].payload[k])
+                          : largest;
             f.now += 10;
         }
         mote_store_close(f.store);
         f.params.budget_bytes = rows[i].budget;
         must_open(&f);
-        uint64_t slots = (uint64_t)ask(f.store, mote_store_gc_json, "slot_bytes"), disk = segment_bytes(f.dir, &files);
-        if (slots + files * 4096 > rows[i].budget || slots + 2 * 4096 + largest < rows[i].budget || disk > rows[i].budget + files * 4096)
-            fail_msg("row %zu: budget %llu, slots %llu, on disk %llu", i, (unsigned long long)rows[i].budget, (unsigned long long)slots,
+        uint64_t slots = (uint64_t)ask(f.store, mote_store_gc_json, "slot_bytes"),
+                 disk = segment_bytes(f.dir, &files);
+        if (slots + files * 4096 > rows[i].budget || slots + 2 * 4096 + largest < rows[i].budget ||
+            disk > rows[i].budget + files * 4096)
+            fail_msg("row %zu: budget %llu, slots %llu, on disk %llu", i,
+                     (unsigned long long)rows[i].budget, (unsigned long long)slots,
                      (unsigned long long)disk);
-        assert_int_equal(ask(f.store, mote_store_gc_json, "evicted_blocks"), 0);      /* and a second one has nothing to do */
+        assert_int_equal(ask(f.store, mote_store_gc_json, "evicted_blocks"),
+                         0); /* and a second one has nothing to do */
         assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
         json_int_t blocks = ask(f.store, mote_store_stat_json, "blocks");
-        assert_int_equal(verify_n(f.store, 1, "blocks"), blocks);                      /* what went is not found in the files either */
+        assert_int_equal(verify_n(f.store, 1, "blocks"),
+                         blocks); /* what went is not found in the files either */
         fixture_end(&f);
     }
 }
 
-/* A store that was filled under a larger budget shrinks as soon as somebody writes under a smaller one. */
+/* A store that was filled under a larger budget shrinks as soon as somebody writes under a smaller
+ * one. */
 static void smaller_budget_is_kept(void **state)
 {
     fixture f;
@@ -130,7 +143,8 @@ static int count_steps(void *ctx)
 static void linear(void **state)
 {
     double each[2][2];
-    for (int shape = 0; shape < 2; shape++) {                /* single blocks; one long chain, stored over a long time */
+    for (int shape = 0; shape < 2;
+         shape++) { /* single blocks; one long chain, stored over a long time */
         for (int large = 0; large < 2; large++) {
             size_t n = large ? 2400 : 600;
             fixture f;
@@ -159,12 +173,14 @@ static void linear(void **state)
             fixture_end(&f);
         }
         if (each[shape][1] > 1.5 * each[shape][0])
-            fail_msg("shape %d: %.0f steps a block among 600, %.0f among 2400", shape, each[shape][0], each[shape][1]);
+            fail_msg("shape %d: %.0f steps a block among 600, %.0f among 2400", shape,
+                     each[shape][0], each[shape][1]);
     }
 }
 
 static _Atomic long n_syncs;
-static int count_syncs(void *ctx, mote__sqlite_op op, const char *path, const void *data, size_t n, uint64_t offset)
+static int count_syncs(void *ctx, mote__sqlite_op op, const char *path, const void *data, size_t n,
+                       uint64_t offset)
 {
     n_syncs += op == MOTE_SQLITE_SYNC;
     return 0;
@@ -246,7 +262,9 @@ static void writers_keep_the_budget(void **state)
                     fail_msg("writer %d ended with %d", i, status);
             }
         uint64_t disk = segment_bytes(f.dir, &files);
-        disk -= disk < files * 4096 ? disk : files * 4096;   /* what the file system needs to find the holes */
+        disk -= disk < files * 4096
+                    ? disk
+                    : files * 4096; /* what the file system needs to find the holes */
         most = disk > most ? disk : most;
         looks++;
         nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
@@ -263,12 +281,19 @@ static void writers_keep_the_budget(void **state)
 
 static void labels(void **state)
 {
-    static const struct { const char *kv, *wanted; int holds; } rows[] = {
-        { "main=fp4,index=mxfp4,window=fp8", "fp4", 1 }, { "main=fp4,index=mxfp4,window=fp8", "fp8", 0 },
-        { "main=fp4,index=mxfp4,window=fp8", "main=fp4,window=fp8", 1 }, { "main=fp4-32,index=mxfp4", "fp4", 0 },
-        { "main=fp4,index=mxfp4,window=fp8", "index=fp4", 0 }, { "key=fp4,value=fp4", "fp4", 1 },
-        { "key=fp4,value=bf16", "fp4", 0 }, { "key=fp4,value=bf16", "value=bf16", 1 }, { "key=fp4,key.3=bf16,value=fp4", "key.3=bf16", 1 },
-        { "", "fp4", 0 }, { "main=fp4", "", 1 },
+    static const struct { const char *kv, *wanted; int holds;
+    } rows[] = {
+        { "main=fp4,index=mxfp4,window=fp8", "fp4", 1 },
+        { "main=fp4,index=mxfp4,window=fp8", "fp8", 0 },
+        { "main=fp4,index=mxfp4,window=fp8", "main=fp4,window=fp8", 1 },
+        { "main=fp4-32,index=mxfp4", "fp4", 0 },
+        { "main=fp4,index=mxfp4,window=fp8", "index=fp4", 0 },
+        { "key=fp4,value=fp4", "fp4", 1 },
+        { "key=fp4,value=bf16", "fp4", 0 },
+        { "key=fp4,value=bf16", "value=bf16", 1 },
+        { "key=fp4,key.3=bf16,value=fp4", "key.3=bf16", 1 },
+        { "", "fp4", 0 },
+        { "main=fp4", "", 1 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (mote__label_has_kv(rows[i].kv, rows[i].wanted) != rows[i].holds)
@@ -324,7 +349,8 @@ static void fill_parts(fixture *f)
         make_ids(ids, MAX, 7, 0);
         put_blocks(f, &g.context, &g.pool, &c, ids, 6, 6);
         mote__store_put_snapshot(f->store, &g.context, &c, ids, 6 * 256 + 3, 1, "windows", 8);
-        mote__store_put_snapshot(f->store, &g.context, &(mote__chain){ 0 }, ids, 9, 1, "windows", 8);
+        mote__store_put_snapshot(f->store, &g.context, &(mote__chain){ 0 }, ids, 9, 1, "windows",
+                                 8);
         mote__store_flush(f->store, NULL);
         mote__kv_pool_deinit(&g.pool);
         f->now += 10;
@@ -340,7 +366,7 @@ static void parts_of_a_store(void **state)
     mote_err err = { 0 };
     fixture_init(&f, SMALL);
     fill_parts(&f);
-    for (int rebuilt = 0; rebuilt < 2; rebuilt++) {          /* an index made anew gives the same answers */
+    for (int rebuilt = 0; rebuilt < 2; rebuilt++) { /* an index made anew gives the same answers */
         f.params = (mote_store_params){ .ttl_s = -1, .snapshot_ttl_s = -1 };
         must_open(&f);
         if (rebuilt)
@@ -349,9 +375,16 @@ static void parts_of_a_store(void **state)
         assert_int_equal(listed(&f, "blocks"), 12);
         assert_int_equal(listed(&f, "snapshots"), 4);
         mote_store_close(f.store);
-        static const struct { const char *model, *kv, *ns; size_t contexts; } rows[] = {
-            { "0102", NULL, NULL, 2 }, { "01020304ffff", NULL, NULL, 2 }, { "02", NULL, NULL, 0 }, { NULL, "fp4", NULL, 2 },
-            { NULL, "fp8", NULL, 0 },  { NULL, NULL, "one", 1 },           { NULL, NULL, "on", 0 }, { NULL, NULL, "", 0 },
+        static const struct { const char *model, *kv, *ns; size_t contexts;
+        } rows[] = {
+            { "0102", NULL, NULL, 2 },
+            { "01020304ffff", NULL, NULL, 2 },
+            { "02", NULL, NULL, 0 },
+            { NULL, "fp4", NULL, 2 },
+            { NULL, "fp8", NULL, 0 },
+            { NULL, NULL, "one", 1 },
+            { NULL, NULL, "on", 0 },
+            { NULL, NULL, "", 0 },
             { "01020304", "index=mxfp4", "two", 1 },
         };
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -359,7 +392,8 @@ static void parts_of_a_store(void **state)
             f.params.only_kv = rows[i].kv;
             f.params.only_namespace = rows[i].ns;
             must_open(&f);
-            if (listed(&f, "contexts") != rows[i].contexts || listed(&f, "blocks") != 6 * rows[i].contexts ||
+            if (listed(&f, "contexts") != rows[i].contexts ||
+                listed(&f, "blocks") != 6 * rows[i].contexts ||
                 listed(&f, "snapshots") != 2 * rows[i].contexts)
                 fail_msg("row %zu, rebuilt %d", i, rebuilt);
             mote_store_close(f.store);
@@ -411,7 +445,7 @@ static void parts_of_a_store(void **state)
     f.params.only_namespace = NULL;
     must_open(&f);
     assert_int_equal(verify_n(f.store, 1, "blocks"), 3);
-    assert_int_equal(listed(&f, "snapshots"), 1);            /* the other one stood on what gc took */
+    assert_int_equal(listed(&f, "snapshots"), 1); /* the other one stood on what gc took */
     unlink(path);
     fixture_end(&f);
 }
@@ -429,7 +463,8 @@ static void *export_there(void *arg)
     return NULL;
 }
 
-/* From one store through a fifo into another; and a stream that is cut anywhere leaves what came whole. */
+/* From one store through a fifo into another; and a stream that is cut anywhere leaves what came
+ * whole. */
 static void through_a_pipe(void **state)
 {
     fixture f, g;
@@ -462,17 +497,25 @@ static void through_a_pipe(void **state)
     assert_int_equal(mote_store_import_json(g.store, file, &text, &err), MOTE_EFORMAT);
     assert_non_null(strstr(err.message, "follows its end"));
     rnd r = { 3 };
-    for (int k = 0; k < 12; k++) {                           /* first before and at the edges of records, then anywhere */
-        off_t cut = k == 0 ? 0 : k == 1 ? 31 : k == 2 ? 32 : k == 3 ? 32 + 32 : k == 4 ? 32 + 32 + 4096 : (off_t)rnd_below(&r, (size_t)st.st_size);
+    for (int k = 0; k < 12; k++) { /* first before and at the edges of records, then anywhere */
+        off_t cut = k == 0   ? 0
+                    : k == 1 ? 31
+                    : k == 2 ? 32
+                    : k == 3 ? 32 + 32
+                    : k == 4 ? 32 + 32 + 4096
+                             : (off_t)rnd_below(&r, (size_t)st.st_size);
         assert_int_equal(ftruncate(fd, cut), 0);
         assert_int_equal(mote_store_rm_json(g.store, NULL, 0, &text, &err), 0);
         mote_free(text);
         assert_int_equal(mote_store_import_json(g.store, file, &text, &err), MOTE_EFORMAT);
-        json_int_t blocks = ask(g.store, mote_store_stat_json, "blocks"), snapshots = ask(g.store, mote_store_stat_json, "snapshots");
+        json_int_t blocks = ask(g.store, mote_store_stat_json, "blocks"),
+                   snapshots = ask(g.store, mote_store_stat_json, "snapshots");
         char taken[64];
-        snprintf(taken, sizeof taken, "(%lld records before it were taken)", (long long)(blocks + snapshots));
+        snprintf(taken, sizeof taken, "(%lld records before it were taken)",
+                 (long long)(blocks + snapshots));
         if (!strstr(err.message, taken) || (cut >= 32 + 32 + 4096 && blocks < 1))
-            fail_msg("cut at %lld: %lld and %lld are there: %s", (long long)cut, (long long)blocks, (long long)snapshots, err.message);
+            fail_msg("cut at %lld: %lld and %lld are there: %s", (long long)cut, (long long)blocks,
+                     (long long)snapshots, err.message);
         mote_store_export_json(f.store, file, &text, &err);
         mote_free(text);
         close(fd);
@@ -600,7 +643,8 @@ static void one_segment_is_repaired(void **state)
     exec_index(&f, "UPDATE block SET n_blocks = 77 WHERE segment = 1 AND slot = 1");
     exec_index(&f, "DELETE FROM block WHERE segment = 1 AND slot = 2");
     json_t *o = repaired(&f, 1);
-    if (number_of(o, "kept") != 1 || number_of(o, "added") != 3 || number_of(o, "dropped") != 2 || number_of(o, "damaged") != 5)
+    if (number_of(o, "kept") != 1 || number_of(o, "added") != 3 || number_of(o, "dropped") != 2 ||
+        number_of(o, "damaged") != 5)
         fail_msg("%s", json_dumps(o, 0));
     json_decref(o);
     assert_int_equal(match_n(&f, ids, MAX), 12);
@@ -642,10 +686,18 @@ int main(void)
     if (!access("/dev/shm", W_OK))
         setenv("TMPDIR", "/dev/shm", 0);                     /* many small commits */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gc_is_near_its_budget), cmocka_unit_test(smaller_budget_is_kept), cmocka_unit_test(budget_below_a_block),
-        cmocka_unit_test(linear), cmocka_unit_test(few_transactions), cmocka_unit_test(writers_keep_the_budget),
-        cmocka_unit_test(labels), cmocka_unit_test(parts_of_a_store), cmocka_unit_test(through_a_pipe),
-        cmocka_unit_test(two_exports_to_one_name), cmocka_unit_test(rebuild_keeps_times), cmocka_unit_test(one_segment_is_repaired),
+        cmocka_unit_test(gc_is_near_its_budget),
+        cmocka_unit_test(smaller_budget_is_kept),
+        cmocka_unit_test(budget_below_a_block),
+        cmocka_unit_test(linear),
+        cmocka_unit_test(few_transactions),
+        cmocka_unit_test(writers_keep_the_budget),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(parts_of_a_store),
+        cmocka_unit_test(through_a_pipe),
+        cmocka_unit_test(two_exports_to_one_name),
+        cmocka_unit_test(rebuild_keeps_times),
+        cmocka_unit_test(one_segment_is_repaired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
