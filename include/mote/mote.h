@@ -285,6 +285,17 @@ typedef struct mote_store_params {
     double snapshot_memory_ttl_s;    /* and for so long; 0 = 5 minutes, negative = no limit        */
     int read_only;                   /* 1: write nothing, not even times of use                    */
     int must_exist;                  /* 1: MOTE_EIO where there is no store yet                    */
+    int server_timeout_ms;           /* without an answer from a server; 0 = 200                   */
+    /* What ls, rm (of everything), gc and export are about; NULL: all. Borrowed until the store is
+     * closed. */
+    const char *only_model;          /* a fingerprint in hexadecimal, or its beginning             */
+    const char *only_kv;             /* formats that it has: "fp4", "main=fp4,index=bf16"          */
+    const char *only_namespace;      /* "": the one without a name                                 */
+    const char *only_context;        /* the hash of a context, or its beginning                    */
+    /* verify, export and import report here (may be NULL): fraction in [0, 1], or -1; non-zero
+     * cancels. */
+    int (*progress)(void *ctx, const char *what, double fraction);
+    void *progress_ctx;
     void (*log)(void *ctx, const char *line);    /* may be NULL; from any thread                   */
     void *log_ctx;
 } mote_store_params;
@@ -294,15 +305,24 @@ MOTE_API void mote_store_close(mote_store *store);            /* writes what is 
 /* JSON text about a store, or about what was done to it; free with mote_free. Fields: docs/format-store.md. */
 MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);
 MOTE_API int mote_store_ls_json(mote_store *store, char **json, mote_err *err);
-/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: then make the index anew from the segments. */
+/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: then make the index anew
+ * from the segments; times of use stay. */
 MOTE_API int mote_store_verify_json(mote_store *store, int rebuild, char **json, mote_err *err);
+/* One segment and what the index says of it, made to agree; what is right stays, times of use
+ * included. Others may go on meanwhile. */
+MOTE_API int mote_store_repair_json(mote_store *store, uint32_t segment, char **json,
+                                    mote_err *err);
+/* The servers of a place (or redis://... alone): reached, logged in, a value written, read and
+ * removed. "failed" counts those that were not; passwords are never told. */
+MOTE_API int mote_store_check_json(const char *place, int timeout_ms, char **json, mote_err *err);
 /* Expired, over budget, out of reach: goes, and its room is given back. */
 MOTE_API int mote_store_gc_json(mote_store *store, char **json, mote_err *err);
 /* ids: hexadecimal identities of blocks (with all that stands on them) or snapshots, or unique beginnings of at least 6 digits;
  * NULL = everything. */
 MOTE_API int mote_store_rm_json(mote_store *store, const char *const *ids, size_t n_ids, char **json, mote_err *err);
-/* One portable file. An import checks each record as if it came from disk; what is stored already is left alone. Whoever gives
- * you such a file decides what your model remembers: import only what you trust. */
+/* One portable file; path "-": standard output or input, and pipes will do. An import checks each
+ * record as if it came from disk; what is stored already is left alone. Whoever gives you such a
+ * file decides what your model remembers: import only what you trust. */
 MOTE_API int mote_store_export_json(mote_store *store, const char *path, char **json, mote_err *err);
 MOTE_API int mote_store_import_json(mote_store *store, const char *path, char **json, mote_err *err);
 

@@ -7,7 +7,8 @@
 
 #include "cli/opts.h"
 
-enum { CLI_O_STORE = 1300, CLI_O_REPLAY, CLI_O_STORE_BUDGET, CLI_O_NAMESPACE };
+enum { CLI_O_STORE = 1300, CLI_O_REPLAY, CLI_O_STORE_BUDGET, CLI_O_NAMESPACE, CLI_O_SNAP_BUDGET,
+       CLI_O_TTL, CLI_O_SNAP_TTL, CLI_O_REDIS_TIMEOUT };
 #define CLI_ROWS_STORE                                                                                                   \
     { CLI_O_STORE, "store", "DIR[,URL...]", "keep the cache in DIR and reuse what is there of the prompt, in blocks of 256 tokens;\n" \
                                    "made if missing. A store that fails is a warning: the run goes on without it.\n"    \
@@ -18,16 +19,26 @@ enum { CLI_O_STORE = 1300, CLI_O_REPLAY, CLI_O_STORE_BUDGET, CLI_O_NAMESPACE };
                                       "exact: (E - 1)(W - 1) and more, the result is that of a run without a store;\n"   \
                                       "it reads exact blocks only" },                                                    \
     { CLI_O_STORE_BUDGET, "store-budget", "SIZE", "bytes of blocks the store may hold, default 64G; the least recently used go" }, \
+    { CLI_O_SNAP_BUDGET, "snapshot-budget", "SIZE", "bytes of snapshots it may hold, default 4G" },    \
+    { CLI_O_TTL, "ttl", "HOURS", "what was unused for so long goes, on servers too; default 72; "      \
+                                 "'never'" },                                                          \
+    { CLI_O_SNAP_TTL, "snapshot-ttl", "HOURS", "the same for snapshots; default 72; 'never'" },        \
+    { CLI_O_REDIS_TIMEOUT, "redis-timeout", "MS", "how long a prompt waits for a server that does\n"    \
+                                                  "not answer; default 200" },                         \
     { CLI_O_NAMESPACE, "namespace", "NAME", "share blocks only with runs that give the same NAME; default: an empty one" }
 
 typedef struct cli_store {
     const char *dir, *name_space;          /* borrowed from argv; dir NULL: no store was asked for */
-    uint64_t budget_bytes;
+    uint64_t budget_bytes, snapshot_budget_bytes;    /* and the next three: 0 = the default */
+    double ttl_s, snapshot_ttl_s;
+    int server_timeout_ms;
     mote_replay replay;
     const char *needs_store;               /* the last option that makes no sense without --store  */
     mote_store *store;                     /* NULL: none, or it could not be opened                */
 } cli_store;
 
+/* The current option's hours in seconds; "never" is -1, and 0 a usage error that says why. */
+double cli_hours(const cli_args *a);
 /* 1: it was one of the rows above. cli_store_check comes after the last option. */
 int cli_store_option(cli_store *s, const cli_args *a, int id);
 void cli_store_check(const cli_store *s, const cli_args *a);

@@ -1,6 +1,8 @@
 /* A disk without room: how gc and rm give some back all the same. The index needs room to write
  * down that room was given back; so the room goes first, and the index hears of it after. A crash
  * in between leaves entries whose slots are not whole, which are found. */
+#include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 #include "store/impl.h"
@@ -34,29 +36,74 @@ static int empty_slot(mote__store *s, const mote__place *p)
     return done;
 }
 
+static int by_age(const void *a, const void *b)
+{
+    const mote__entry *x = a, *y = b;
+    if (x->used != y->used)
+        return x->used < y->used ? -1 : 1;
+    return x->n_blocks > y->n_blocks ? -1 : x->n_blocks < y->n_blocks; /* what stands on others first */
+}
+
+static int is_short(mote__store *s, uint64_t bytes)
+{
+    return room_left(s) < bytes || !can_commit(s);
+}
+
+enum { CANDIDATES = 1024, MOST = 64 /* that wait for room to be dropped */ };
+typedef struct giving {
+    mote__entry waiting[MOST];
+    size_t n_waiting;
+    uint64_t n_emptied, n_seen;
+} giving;
+
+static int is_waiting(const giving *g, const mote__entry *e)
+{
+    for (size_t i = 0; i < g->n_waiting; i++)
+        if (!memcmp(g->waiting[i].id, e->id, sizeof e->id))
+            return 1;
+    return 0;
+}
+
+/* The blocks without children, the least recently used first, as long as room is short. */
+static int empty_leaves(mote__store *s, uint64_t bytes, giving *g)
+{
+    mote__victims v = { .before = INT64_MAX };
+    int rc = mote__victims_find(s, &v, CANDIDATES);
+    if (v.heap.n)
+        qsort(v.heap.list, v.heap.n, sizeof *v.heap.list, by_age);
+    for (size_t i = 0; !rc && i < v.heap.n && g->n_waiting < MOST && is_short(s, bytes); i++) {
+        const mote__entry *e = &v.heap.list[i];
+        if (is_waiting(g, e))
+            continue;
+        g->n_seen++;
+        g->n_emptied += (uint64_t)empty_slot(s, &e->place);
+        if (mote__drop_entries(s, e, 1)) {
+            if (s->writer.full)
+                g->waiting[g->n_waiting++] = *e;
+            else
+                rc = MOTE_EIO;
+        }
+    }
+    mote__victims_end(&v);
+    return rc;
+}
+
 void mote__store_make_way(mote__store *s, uint64_t bytes)
 {
-    enum { MOST = 64 }; /* that wait for room to be dropped */
     mote__place p = { 0 };
-    mote__entry e, waiting[MOST];
-    size_t n_waiting = 0;
-    uint64_t n = 0;
+    giving g = { 0 };
     if (room_left(s) >= MOTE_STORE_ENOUGH)
         return;
     for (int64_t slot = -1; !mote__index_free_next(&s->writer, p.segment, slot, &p); slot = p.slot)
         empty_slot(s, &p);
-    while (n_waiting < MOST && (room_left(s) < bytes || !can_commit(s)) &&
-           !mote__index_leaf(&s->writer, (int64_t)n_waiting, &e)) {
-        n += (uint64_t)empty_slot(s, &e.place);
-        if (mote__drop_entries(s, &e, 1)) {
-            if (!s->writer.full)
-                break;
-            waiting[n_waiting++] = e;
-        }
+    for (uint64_t seen = UINT64_MAX; g.n_seen != seen && is_short(s, bytes);) {
+        seen = g.n_seen;
+        if (empty_leaves(s, bytes, &g))
+            break;
     }
-    if (n_waiting)
-        mote__drop_entries(s, waiting, n_waiting);
-    if (n && !bytes)
+    if (g.n_waiting)
+        mote__drop_entries(s, g.waiting, g.n_waiting);
+    if (g.n_emptied && !bytes)
         mote__store_log(s, "the disk is full: the %llu least recently used blocks gave way",
-                        (unsigned long long)n);
+                        (unsigned long long)g.n_emptied);
 }

@@ -56,6 +56,7 @@ struct mote_store {
      * there, and their locks stay ours, until a later commit has succeeded. */
     mote__place doubtful[4 * MOTE_STORE_BATCH];
     size_t n_doubtful;
+    int no_punch;                          /* room comes back by whole files alone */
     mote__segfile *files;
 
     pthread_t thread;
@@ -150,7 +151,55 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n);     /* at
 void mote__doubts_end(mote__store *s);                                      /* a commit that wrote something has succeeded */
 void mote__write_touched(mote__store *s);                                  /* inside a transaction of its own */
 int mote__drop_entries(mote__store *s, const mote__entry *entries, size_t n);
-uint64_t mote__punch_free(mote__store *s);                                 /* bytes given back */
+int mote__sync_segment(mote__store *s, uint32_t id);                       /* 0, or errno */
+
+/* ---- evict.c: with write_mutex held, a sound index ---- */
+typedef struct mote__entries { mote__entry *list; size_t n, room; } mote__entries;
+int mote__entries_add(mote__entries *l, const mote__entry *e);             /* 0 or MOTE_ENOMEM */
+void mote__entries_end(mote__entries *l);
+
+/* Blocks that may go: those not used since `before` for which `keep` (may be NULL) says 0. */
+typedef struct mote__victims {
+    mote__entries heap;
+    int64_t before;
+    int (*keep)(void *ctx, const mote__entry *e);
+    void *keep_ctx;
+    int rc;
+} mote__victims;
+int mote__victims_find(mote__store *s, mote__victims *v, size_t max); /* max without children */
+/* Drops the next one from the index, inside a transaction. MOTE_INDEX_NONE: none is left. */
+int mote__victims_next(mote__store *s, mote__victims *v, mote__entry *e);
+void mote__victims_end(mote__victims *v);
+/* In as few transactions as there are thousands, until *bytes (of slots) is at most `enough` or *n
+ * is max. */
+int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint64_t enough,
+                         uint64_t max, uint64_t *n);
+int mote__remove_expired(mote__store *s, int64_t before, size_t max,
+                         int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n);
+/* Blocks with all that stands on them. */
+int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n);
+
+/* Free slots, sorted by place, become holes, and *bytes is the room given back; those that somebody
+ * holds stay. Where a file system has no holes they are marked as never written. Changes the list. */
+int mote__punch(mote__store *s, mote__place *places, size_t n, uint64_t *bytes);
+/* Free slots of other payloads than this one (0: of all), until `enough` bytes came free. */
+int mote__punch_idle(mote__store *s, uint32_t but_payload, uint64_t enough, uint64_t *bytes);
+/* Room for `bytes` more: what lies idle goes first, then the least recently used. Slots of
+ * own_payload stay, to be used again. 1: there is more now, perhaps not all of it; 0: nothing is
+ * left to go; negative: a failure. */
+int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
+                    int (*keep)(void *ctx, const mote__entry *e), void *keep_ctx);
+
+/* Snapshots to remove, the least recently used first. */
+typedef struct mote__snap_choice {
+    int64_t before;                        /* not used since then; 0: whenever */
+    uint64_t bytes, enough;                /* bytes > 0: they take that, until it is `enough` */
+    size_t max;
+    int orphans;                           /* only those whose last block is gone */
+    int (*keep)(void *ctx, const mote__snap_entry *e);
+    void *keep_ctx;
+} mote__snap_choice;
+int mote__remove_snapshots(mote__store *s, const mote__snap_choice *by, uint64_t *n);
 
 /* ---- queue.c ---- */
 int mote__queue_start(mote__store *s);
@@ -187,5 +236,8 @@ int mote__store_json(json_t *root, char **text, mote_err *err);
 int mote__store_enter(mote__store *s, mote_err *err);
 int mote__store_begin_anew(mote__store *s, mote_err *err);                 /* where that failed: with an empty store */
 void mote__store_leave(mote__store *s);
+/* What the files take on the disk: segments; index, lock and notes; snapshots. */
+void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
+                      uint64_t *snapshots);
 
 #endif

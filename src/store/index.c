@@ -33,11 +33,13 @@ static const char schema[] =
 enum { APPLICATION_ID = 0x4d4f5445 };      /* "MOTE" */
 
 enum {
-    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT, FREE_TAKE, FREE_PUT, DROP, DROP_ID, SET_HOLE, TOUCH, LEAF,
-    EXPIRED, ORPHAN, NEXT, NEXT_BY_DEPTH, CHILD, SEGMENT, NEXT_SEGMENT, ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE,
-    SUM_BLOCKS, SUM_FREE, SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH, SNAP_NEXT, SNAP_ON,
-    SNAP_OLDEST, SNAP_ORPHAN, OVERLAP, NUDGE, CENSUS_BLOCK, CENSUS_FREE, AT, DROP_BEYOND, FREE_BEYOND, DROP_LOST, FREE_LOST, SET_SIZES,
-    MEND_BLOCK_TIMES, MEND_SNAP_TIMES, SNAP_SET_BYTES, ODD, UNCOUNTED, N_STATEMENTS
+    BEGIN, COMMIT, ROLLBACK, BEGIN_READ, GET, FREE_GENERATION, FREE_SLOTS, FREE_NEXT, PUT,
+    FREE_TAKE, FREE_PUT, DROP, DROP_ID, SET_HOLE, TOUCH, NEXT, CHILD, SEGMENT, NEXT_SEGMENT,
+    ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE, SUM_BLOCKS, SUM_FREE,
+    SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH,
+    SNAP_NEXT, SNAP_ON, SNAP_OLDEST, OVERLAP, NUDGE, CENSUS_BLOCK, CENSUS_FREE, AT, DROP_BEYOND,
+    FREE_BEYOND, DROP_LOST, FREE_LOST, SET_SIZES, MEND_BLOCK_TIMES, MEND_SNAP_TIMES, SNAP_SET_BYTES,
+    ODD, UNCOUNTED, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
 
@@ -60,11 +62,7 @@ static const char *const sql[N_STATEMENTS] = {
     [DROP_ID] = "DELETE FROM block WHERE id = ?1",
     [SET_HOLE] = "UPDATE free SET hole = 1 WHERE segment = ?1 AND slot = ?2 AND generation = ?3",
     [TOUCH] = "UPDATE block SET used = ?2 WHERE id = ?1 AND used < ?2",
-    [LEAF] = BLOCKS "WHERE NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1 OFFSET ?1",
-    [EXPIRED] = BLOCKS "WHERE b.used < ?1 AND NOT EXISTS(SELECT 1 FROM block c WHERE c.parent = b.id) ORDER BY b.used, b.n_blocks DESC LIMIT 1",
-    [ORPHAN] = BLOCKS "WHERE b.n_blocks > 1 AND NOT EXISTS(SELECT 1 FROM block p WHERE p.id = b.parent) LIMIT 1",
     [NEXT] = BLOCKS "WHERE b.id > ?1 ORDER BY b.id LIMIT 1",
-    [NEXT_BY_DEPTH] = BLOCKS "WHERE (b.n_blocks, b.id) > (?1, ?2) ORDER BY b.n_blocks, b.id LIMIT 1",
     [CHILD] = BLOCKS "WHERE b.parent = ?1 LIMIT 1",
     [SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id = ?1",
     [NEXT_SEGMENT] = "SELECT id, slot_bytes, payload_bytes, n_slots FROM segment WHERE id > ?1 ORDER BY id LIMIT 1",
@@ -91,7 +89,6 @@ static const char *const sql[N_STATEMENTS] = {
     [SNAP_NEXT] = SNAP "WHERE key > ?1 ORDER BY key LIMIT 1",
     [SNAP_ON] = SNAP "WHERE tokens = ?1 AND n_tail <= ?2 ORDER BY n_tail DESC, approximate, created DESC, key LIMIT 1 OFFSET ?3",
     [SNAP_OLDEST] = SNAP "ORDER BY used, created LIMIT 1 OFFSET ?1",
-    [SNAP_ORPHAN] = SNAP "WHERE n_blocks > 0 AND NOT EXISTS(SELECT 1 FROM block b WHERE b.id = chain) LIMIT 1",
     [NUDGE] = "UPDATE meta SET version = version",
     [OVERLAP] = "SELECT " FREE_COLUMNS " FROM free f JOIN block b ON b.segment = f.segment AND b.slot = f.slot"
                 " JOIN segment s ON s.id = f.segment WHERE f.segment = ?1 AND f.slot > ?2 ORDER BY f.slot LIMIT 1",
@@ -579,16 +576,9 @@ int mote__index_drop(mote__index *x, const mote__entry *e)
 
 int mote__index_set_hole(mote__index *x, const mote__place *p) { return DO(x, SET_HOLE, N(p->segment), N(p->slot), N(p->generation)); }
 int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used) { return DO(x, TOUCH, B(id), N(used)); }
-int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e) { return ONE(x, LEAF, take_entry, e, N(skip)); }
-int mote__index_expired(mote__index *x, int64_t before, mote__entry *e) { return ONE(x, EXPIRED, take_entry, e, N(before)); }
-int mote__index_orphan(mote__index *x, mote__entry *e) { return run(x, ORPHAN, NULL, 0, take_entry, e, 0, 1, NULL); }
 
 static const uint8_t lowest[MOTE_STORE_ID];          /* no digest is all zeros */
 int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e) { return ONE(x, NEXT, take_entry, e, B(after ? after : lowest)); }
-int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e)
-{
-    return ONE(x, NEXT_BY_DEPTH, take_entry, e, N(n_blocks), B(after ? after : lowest));
-}
 int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e) { return ONE(x, CHILD, take_entry, e, B(parent)); }
 
 /* ---- segments ---- */
@@ -687,7 +677,7 @@ int mote__index_room(mote__index *x, uint64_t *bytes)
     if (!rc)
         rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
     if (!rc)
-        *bytes = g[2] > f[2] ? g[2] - f[2] : 0;
+        *bytes = (g[2] > f[2] ? g[2] - f[2] : 0) + g[0] * MOTE_SEGMENT_HEADER;
     return rc;
 }
 
@@ -711,11 +701,51 @@ int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_
     return ONE(x, SNAP_ON, take_snap, e, B(tokens), N(max_tail), N(skip));
 }
 int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e) { return ONE(x, SNAP_OLDEST, take_snap, e, N(skip)); }
-int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e) { return run(x, SNAP_ORPHAN, NULL, 0, take_snap, e, 0, 1, NULL); }
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
 {
     uint64_t v[3];
     int rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, v, 0, 1, NULL);
     *bytes = rc ? 0 : v[1];
     return rc;
+}
+
+/* ---- queries of store/index_tend.c ---- */
+
+const char mote__index_blocks[] = BLOCKS;
+const char mote__index_frees[] =
+    "SELECT " FREE_COLUMNS " FROM free f JOIN segment s ON s.id = f.segment ";
+const char mote__index_snaps[] = SNAP;
+
+int mote__index_each(mote__index *x, const char *head, const char *tail, const int64_t *numbers,
+                     int n_numbers, mote__index_kind kind, mote__index_row row, void *ctx)
+{
+    char text[800];
+    sqlite3_stmt *s = NULL;
+    mote__index_any any;
+    int rc = x->db ? SQLITE_OK : SQLITE_MISUSE, result = 0;
+    if (!x->db) {
+        snprintf(x->why, sizeof x->why, "the index is closed");
+        return MOTE_EIO;
+    }
+    snprintf(text, sizeof text, "%s%s", head, tail);
+    rc = sqlite3_prepare_v2(x->db, text, -1, &s, NULL);
+    for (int i = 0; i < n_numbers && rc == SQLITE_OK; i++)
+        rc = sqlite3_bind_int64(s, i + 1, numbers[i]);
+    while (!result && (rc == SQLITE_OK || rc == SQLITE_ROW) &&
+           (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        int bad = kind == MOTE_ROW_BLOCK      ? take_entry(s, &any.block)
+                  : kind == MOTE_ROW_PLACE    ? take_place(s, &any.place)
+                  : kind == MOTE_ROW_SNAPSHOT ? take_snap(s, &any.snapshot)
+                                              : take_u64(s, &any.number);
+        if (bad) {
+            snprintf(x->why, sizeof x->why, "a value that cannot be");
+            result = MOTE_EFORMAT;
+        } else if (row && row(ctx, &any)) {
+            break;
+        }
+    }
+    if (!result && rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
+        result = failed(x, rc);
+    sqlite3_finalize(s);
+    return result;
 }

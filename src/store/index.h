@@ -83,11 +83,7 @@ int mote__index_drop(mote__index *x, const mote__entry *e);
 int mote__index_set_hole(mote__index *x, const mote__place *p);
 int mote__index_touch(mote__index *x, const uint8_t *id, int64_t used);
 
-int mote__index_leaf(mote__index *x, int64_t skip, mote__entry *e);        /* the skip-th of the least recently used blocks without children */
-int mote__index_expired(mote__index *x, int64_t before, mote__entry *e);   /* a block without children not used since */
-int mote__index_orphan(mote__index *x, mote__entry *e);                    /* any block whose parent is gone */
 int mote__index_next(mote__index *x, const uint8_t *after, mote__entry *e);        /* in order of id; NULL: the first */
-int mote__index_next_by_depth(mote__index *x, uint64_t n_blocks, const uint8_t *after, mote__entry *e);
 int mote__index_child(mote__index *x, const uint8_t *parent, mote__entry *e);
 
 typedef struct mote__segment { uint32_t id, slot_bytes, payload_bytes, n_slots; } mote__segment;
@@ -118,7 +114,8 @@ typedef struct mote__index_sums {
     uint64_t blocks, exact_blocks, payload_bytes, slots, free_slots, holes, slot_bytes, hole_bytes, segments, snapshots, snapshot_bytes;
 } mote__index_sums;
 int mote__index_sum(mote__index *x, mote__index_sums *sums);
-int mote__index_room(mote__index *x, uint64_t *bytes);                     /* of all slots that are not holes */
+/* Of segment headers, and of all slots that are not holes. */
+int mote__index_room(mote__index *x, uint64_t *bytes);
 int mote__index_segment_entries(mote__index *x, uint32_t id, uint64_t *n);
 
 int mote__index_snapshot_put(mote__index *x, const mote__snap_entry *e);
@@ -129,8 +126,48 @@ int mote__index_snapshot_next(mote__index *x, const uint8_t *after, mote__snap_e
 /* Those on one prefix, longest first, exact before approximate, newest first: the skip-th. */
 int mote__index_snapshot_on(mote__index *x, const uint8_t *tokens, uint32_t max_tail, int64_t skip, mote__snap_entry *e);
 int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *e);
-int mote__index_snapshot_orphan(mote__index *x, mote__snap_entry *e);      /* whose last block is gone */
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes);
 int mote__index_snapshot_set_bytes(mote__index *x, const uint8_t *key, uint64_t bytes);
+
+/* ---- many rows at once, for tending and listing ---- */
+typedef enum mote__index_kind {
+    MOTE_ROW_BLOCK,
+    MOTE_ROW_PLACE,
+    MOTE_ROW_SNAPSHOT,
+    MOTE_ROW_NUMBER
+} mote__index_kind;
+typedef union mote__index_any {
+    mote__entry block;
+    mote__place place;
+    mote__snap_entry snapshot;
+    uint64_t number;
+} mote__index_any;
+typedef int (*mote__index_row)(void *ctx, const mote__index_any *row);     /* non-zero: enough */
+/* A query of its own: head (one of the three below, or all of it) and tail. The row function must
+ * not change the index. */
+int mote__index_each(mote__index *x, const char *head, const char *tail, const int64_t *numbers,
+                     int n_numbers, mote__index_kind kind, mote__index_row row, void *ctx);
+extern const char mote__index_blocks[], mote__index_frees[], mote__index_snaps[];
+
+/* ---- index_tend.c: in a constant number of passes over the tables ---- */
+/* Blocks without children that were not used since `before`, least recently used first, at most
+ * max. */
+int mote__index_leaves(mote__index *x, int64_t before, size_t max, mote__index_row row, void *ctx);
+int mote__index_orphans(mote__index *x, mote__index_row row, void *ctx);   /* their parent is gone */
+int mote__index_all(mote__index *x, mote__index_row row, void *ctx);       /* blocks, parents first */
+/* Snapshots, the least recently used first; and those whose last block is gone. */
+int mote__index_all_snapshots(mote__index *x, mote__index_row row, void *ctx);
+int mote__index_snapshot_orphans(mote__index *x, mote__index_row row, void *ctx);
+/* Free slots that still hold room, in order of place, after (segment, slot); those of `but_payload`
+ * bytes are left out. */
+int mote__index_idle(mote__index *x, uint32_t but_payload, uint32_t segment, int64_t slot,
+                     size_t max, mote__index_row row, void *ctx);
+int mote__index_empty_segments(mote__index *x, mote__index_row row, void *ctx);   /* numbers: ids */
+/* Of the slots of all blocks; and how many segments hold any. */
+int mote__index_block_bytes(mote__index *x, uint64_t *bytes, uint64_t *segments);
+int mote__index_drop_all(mote__index *x, uint64_t *n); /* every block becomes a free slot */
+/* A hole is going to be written: its room counts from now on. MOTE_INDEX_NONE: it is not a hole of
+ * this generation. */
+int mote__index_fill_hole(mote__index *x, const mote__place *p);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "store/impl.h"
+#include "store/catalog.h"
 
 int mote__store_json(json_t *root, char **text, mote_err *err)
 {
@@ -54,7 +54,7 @@ void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); 
 /* ---- stat ---- */
 
 /* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
-static void disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
+void mote__disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
 {
     *blocks = *index = *snapshots = 0;
     DIR *d = opendir(s->dir);
@@ -87,7 +87,7 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
     pthread_mutex_unlock(&s->read_mutex);
     if (rc)
         return rc;
-    disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
+    mote__disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
     uint64_t tokens = m.blocks * MOTE_BLOCK_TOKENS, disk = segment_bytes + index_bytes;
     json_t *o = json_object();
     put_u(o, "version", MOTE_STORE_VERSION);
@@ -132,6 +132,56 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
 
 /* ---- ls ---- */
 
+/* A context's number as the first digits of its hash, which are what a person gives back. */
+static json_t *context_id(const mote__catalog *c, uint32_t number)
+{
+    char hex[2 * MOTE_STORE_DIGEST + 1];
+    if (number == MOTE_CATALOG_UNKNOWN)
+        return json_null();
+    mote__hex(hex, c->contexts[number].hash, MOTE_STORE_DIGEST);
+    hex[12] = 0;
+    return json_string(hex);
+}
+
+/* Text that somebody wrote: as it is where it is UTF-8, else with '?' for what is not ASCII. */
+static json_t *text_json(const char *text)
+{
+    json_t *o = json_string(text);
+    if (o)
+        return o;
+    char plain[MOTE_STORE_LABEL];
+    size_t n = 0;
+    for (; text[n] && n < sizeof plain - 1; n++)
+        plain[n] = (unsigned char)text[n] < 0x20 || (unsigned char)text[n] >= 0x7f ? '?' : text[n];
+    plain[n] = 0;
+    return json_string(plain);
+}
+
+static json_t *context_json(const mote__catalog *c, uint32_t number)
+{
+    static const char *const fields[][2] = {
+        { "model", "model" }, { "math", "math" }, { "kv", "kv" }, { "namespace", "ns" }
+    };
+    const mote__catalog_context *x = &c->contexts[number];
+    char hex[2 * MOTE_STORE_DIGEST + 1], field[MOTE_STORE_LABEL];
+    json_t *o = json_object();
+    mote__hex(hex, x->hash, MOTE_STORE_DIGEST);
+    put(o, "context", context_id(c, number));
+    put(o, "hash", json_string(hex));
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        put(o, fields[i][0],
+            mote__label_field(field, x->label, fields[i][1]) ? text_json(field) : NULL);
+    put_u(o, "blocks", x->blocks);
+    put_u(o, "exact_blocks", x->exact_blocks);
+    put_u(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
+    put_u(o, "payload_bytes", x->payload_bytes);
+    put_u(o, "slot_bytes", x->slot_bytes);
+    put_u(o, "snapshots", x->snapshots);
+    put_u(o, "snapshot_bytes", x->snapshot_bytes);
+    put(o, "used", json_integer(x->used));
+    return o;
+}
+
 static json_t *entry_json(const mote__entry *e)
 {
     json_t *o = json_object();
@@ -147,42 +197,49 @@ static json_t *entry_json(const mote__entry *e)
     return o;
 }
 
+static json_t *snapshot_json(const mote__snap_entry *p)
+{
+    json_t *o = json_object();
+    put(o, "id", hex_json(p->key));
+    put(o, "on", p->chain.n_blocks ? hex_json(p->chain.id) : json_null());
+    put_u(o, "tokens", p->chain.n_blocks * MOTE_BLOCK_TOKENS + p->n_tail);
+    put(o, "provenance", json_string(p->approximate ? "approximate" : "exact"));
+    put(o, "created", json_integer(p->created));
+    put(o, "used", json_integer(p->used));
+    put_u(o, "bytes", p->bytes);
+    return o;
+}
+
 int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
 {
-    json_t *root = json_object(), *blocks = json_array(), *snapshots = json_array();
+    mote__catalog c;
     mote__store_flush(s, NULL);
     pthread_mutex_lock(&s->read_mutex);
-    mote__entry e;
-    mote__snap_entry p;
-    int rc = mote__index_begin_read(&s->reader);
-    uint64_t depth = 0;
-    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_next_by_depth(&s->reader, depth, after, &e)); after = e.id) {
-        depth = e.n_blocks;
-        json_array_append_new(blocks, entry_json(&e));
-    }
-    rc = rc < 0 ? rc : 0;
-    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(&s->reader, after, &p)); after = p.key) {
-        json_t *o = json_object();
-        put(o, "id", hex_json(p.key));
-        put(o, "on", p.chain.n_blocks ? hex_json(p.chain.id) : json_null());
-        put_u(o, "tokens", p.chain.n_blocks * MOTE_BLOCK_TOKENS + p.n_tail);
-        put(o, "provenance", json_string(p.approximate ? "approximate" : "exact"));
-        put(o, "created", json_integer(p.created));
-        put(o, "used", json_integer(p.used));
-        put_u(o, "bytes", p.bytes);
-        json_array_append_new(snapshots, o);
-    }
-    if (rc < 0)
-        mote__fail(err, rc, "%s: %s", s->dir, s->reader.why);
-    if (s->reader.db && !sqlite3_get_autocommit(s->reader.db))
-        mote__index_commit(&s->reader);
+    int rc = mote__catalog_read(&c, s, &s->reader, err);
     pthread_mutex_unlock(&s->read_mutex);
+    if (rc)
+        return rc;
+    json_t *root = json_object(), *contexts = json_array(), *blocks = json_array(),
+           *snapshots = json_array();
+    for (size_t i = 0; i < c.n_contexts; i++)
+        if (mote__catalog_chosen(&c, (uint32_t)i))
+            json_array_append_new(contexts, context_json(&c, (uint32_t)i));
+    for (size_t i = 0; i < c.blocks.n; i++)
+        if (mote__catalog_chosen(&c, c.of_block[i])) {
+            json_t *o = entry_json(&c.blocks.list[i]);
+            put(o, "context", context_id(&c, c.of_block[i]));
+            json_array_append_new(blocks, o);
+        }
+    for (size_t i = 0; i < c.n_snaps; i++)
+        if (mote__catalog_chosen(&c, c.of_snap[i])) {
+            json_t *o = snapshot_json(&c.snaps[i]);
+            put(o, "context", context_id(&c, c.of_snap[i]));
+            json_array_append_new(snapshots, o);
+        }
+    mote__catalog_end(&c);
+    put(root, "contexts", contexts);
     put(root, "blocks", blocks);
     put(root, "snapshots", snapshots);
-    if (rc < 0) {
-        json_decref(root);
-        return rc;
-    }
     return mote__store_json(root, text, err);
 }
 
@@ -210,6 +267,10 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
     mote__entry e;
     size_t room = 0;
     uint8_t *image = NULL;
+    mote__index_sums m = { 0 };
+    if (s->params.progress)
+        mote__index_sum(x, &m);
+    uint64_t n_all = m.blocks;
     int rc = 0;
     for (const uint8_t *after = NULL; !rc && !(rc = mote__index_next(x, after, &e)); after = e.id) {
         mote__slot slot;
@@ -225,6 +286,12 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
             }
         }
         r->n_blocks++;
+        if (s->params.progress && r->n_blocks % 64 == 1 &&
+            s->params.progress(s->params.progress_ctx, "verifying",
+                               n_all ? (double)r->n_blocks / (double)n_all : 1)) {
+            rc = mote__fail(err, MOTE_ECANCELED, "%s: interrupted", s->dir);
+            break;
+        }
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
         if (!bad)
             bad = mote__slot_matches(&slot, &e, &why);

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "base/map.h"
-#include "store/impl.h"
+#include "store/catalog.h"
 
 /* ---- format ---- */
 
@@ -60,43 +62,143 @@ int mote__port_record_read(mote__port_record *r, const uint8_t *src, size_t n, c
     }
 }
 
+/* Between 0 and 1 of the way, or -1 where its length is not known. Non-zero: to be cancelled. */
+static int tell(const mote__store *s, const char *what, double fraction)
+{
+    return s->params.progress && s->params.progress(s->params.progress_ctx, what, fraction);
+}
+
 /* ---- export ---- */
 
-typedef struct out { mote__store *s; int fd; off_t at; uint64_t n; int error; } out;
+typedef struct out {
+    mote__store *s;
+    int fd, stream; /* stream: bytes go one after the other, to what cannot be replaced */
+    off_t at;
+    uint64_t n;
+    int error;
+    char target[4200],
+        beside[4300]; /* of a file: what is replaced, and what is written meanwhile */
+} out;
+
+static int write_stream(int fd, const struct iovec *iov, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const char *p = iov[i].iov_base;
+        for (size_t left = iov[i].iov_len; left;) {
+            ssize_t k = write(fd, p, left);
+            if (k < 0 && errno == EINTR)
+                continue;
+            if (k <= 0)
+                return k ? errno : EIO;
+            p += k;
+            left -= (size_t)k;
+        }
+    }
+    return 0;
+}
+
+static void write_out(out *o, const struct iovec *iov, int n)
+{
+    if (!o->error)
+        o->error =
+            o->stream ? write_stream(o->fd, iov, n) : mote__write_full(o->s, o->fd, iov, n, o->at);
+    for (int i = 0; i < n; i++)
+        o->at += (off_t)iov[i].iov_len;
+}
 
 static void emit(out *o, mote__port_kind kind, const uint8_t *data, size_t n)
 {
     uint8_t head[MOTE_PORT_RECORD];
     mote__port_record_write(head, &(mote__port_record){ kind, n, o->n });
-    if (o->error)
-        return;
-    o->error = mote__write_full(o->s, o->fd, (struct iovec[]){ { head, sizeof head }, { (void *)data, n } }, n ? 2 : 1, o->at);
-    o->at += (off_t)(sizeof head + n);
+    write_out(o, (struct iovec[]){ { head, sizeof head }, { (void *)data, n } }, n ? 2 : 1);
     o->n += kind != MOTE_PORT_END;
 }
 
-static int export_all(mote__store *s, out *o, uint64_t *blocks, uint64_t *snapshots, uint64_t *damaged)
+/* Where a name leads to, through symbolic links whether or not there is anything at their end. */
+static int follow_links(char target[4200], const char *path)
 {
-    mote__entry e;
-    mote__snap_entry p;
+    char link[4200];
+    if (snprintf(target, 4200, "%s", path) >= 4200)
+        return ENAMETOOLONG;
+    for (int i = 0; i < 40; i++) {
+        ssize_t n = readlink(target, link, sizeof link - 1);
+        if (n < 0)
+            return errno == EINVAL || errno == ENOENT ? 0
+                                                      : errno; /* no link, or nothing there yet */
+        link[n] = 0;
+        char *slash = link[0] == '/' ? NULL : strrchr(target, '/');
+        size_t dir = slash ? (size_t)(slash - target) + 1 : 0;
+        if (dir + (size_t)n >= 4200)
+            return ENAMETOOLONG;
+        memcpy(target + dir, link, (size_t)n + 1);
+    }
+    return ELOOP;
+}
+
+/* Standard output, a pipe or device as it is, or a file beside the one to be replaced: under a name
+ * of its own, as two may export to one. */
+static int open_out(out *o, const char *path, mote_err *err)
+{
+    struct stat st;
+    uint64_t own = 0;
+    if (!strcmp(path, "-")) {
+        o->fd = STDOUT_FILENO;
+        o->stream = 1;
+        return 0;
+    }
+    int e = follow_links(o->target, path);
+    if (!e && !stat(o->target, &st) && !S_ISREG(st.st_mode)) {
+        o->stream = 1;
+        o->fd = open(o->target, O_WRONLY | O_CLOEXEC);
+        return o->fd < 0 ? mote__fail(err, MOTE_EIO, "%s: cannot write: %s", path, strerror(errno))
+                         : 0;
+    }
+    if (!e && getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
+        own = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)o;
+    if (!e)
+        snprintf(o->beside, sizeof o->beside, "%s.%016llx.part", o->target,
+                 (unsigned long long)own);
+    o->fd = e ? -1 : o->s->io->open(o->s->io->ctx, o->beside, O_RDWR | O_CREAT | O_EXCL, 0600);
+    e = e ? e : o->fd < 0 ? errno : 0;
+    return e ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e)) : 0;
+}
+
+static void close_out(out *o, int keep)
+{
+    const mote__store_io *io = o->s->io;
+    if (o->stream) {
+        if (o->fd != STDOUT_FILENO)
+            close(o->fd);
+        return;
+    }
+    if (keep && !o->error && io->sync(io->ctx, o->fd))
+        o->error = errno;
+    io->close(io->ctx, o->fd);
+    if (keep && !o->error && io->rename(io->ctx, o->beside, o->target))
+        o->error = errno;
+    if (!keep || o->error)
+        io->unlink(io->ctx, o->beside);
+}
+
+typedef struct exported { uint64_t blocks, snapshots, damaged; } exported;
+
+static int export_blocks(out *o, const mote__catalog *c, exported *sum)
+{
+    mote__store *s = o->s;
     uint8_t *image = NULL;
     size_t room = 0;
-    uint64_t depth = 0;
-    const uint8_t *after = NULL;
-    int rc;
-    for (;;) {
-        pthread_mutex_lock(&s->read_mutex);
-        rc = mote__index_next_by_depth(&s->reader, depth, after, &e);
-        pthread_mutex_unlock(&s->read_mutex);
-        if (rc || o->error)
-            break;
-        depth = e.n_blocks;
-        after = e.id;
+    int rc = 0;
+    for (size_t i = 0; i < c->blocks.n && !rc && !o->error; i++) {
+        const mote__entry *e = &c->blocks.list[i];
         mote__slot slot;
         const char *why;
-        if (room < e.place.slot_bytes) {
+        if (!mote__catalog_chosen(c, c->of_block[i]))
+            continue;
+        if (i % 64 == 0 && tell(s, "exporting", (double)i / (double)(c->blocks.n + c->n_snaps)))
+            rc = MOTE_ECANCELED;
+        if (room < e->place.slot_bytes) {
             mote__free(NULL, MOTE_MEM_OTHER, image, room);
-            room = e.place.slot_bytes;
+            room = e->place.slot_bytes;
             image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
             if (!image) {
                 room = 0;
@@ -104,186 +206,312 @@ static int export_all(mote__store *s, out *o, uint64_t *blocks, uint64_t *snapsh
                 break;
             }
         }
-        if (mote__slot_load(s, &e.place, image, &slot, &why) || mote__slot_matches(&slot, &e, &why)) {
-            ++*damaged;
-            continue;
+        if (!mote__slot_load(s, &e->place, image, &slot, &why) &&
+            !mote__slot_matches(&slot, e, &why)) {
+            emit(o, MOTE_PORT_BLOCK, image, e->place.slot_bytes);
+            sum->blocks++;
+        } else {
+            mote__entry now; /* evicted while we were on our way is no damage */
+            pthread_mutex_lock(&s->read_mutex);
+            sum->damaged += !mote__index_get(&s->reader, e->id, &now) &&
+                            now.place.generation == e->place.generation &&
+                            now.place.segment == e->place.segment &&
+                            now.place.slot == e->place.slot;
+            pthread_mutex_unlock(&s->read_mutex);
         }
-        emit(o, MOTE_PORT_BLOCK, image, e.place.slot_bytes);
-        ++*blocks;
     }
     mote__free(NULL, MOTE_MEM_OTHER, image, room);
-    for (after = NULL; rc >= 0 && !o->error; after = p.key) {
-        pthread_mutex_lock(&s->read_mutex);
-        rc = mote__index_snapshot_next(&s->reader, after, &p);
-        pthread_mutex_unlock(&s->read_mutex);
-        if (rc)
-            break;
+    return rc;
+}
+
+static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
+{
+    mote__store *s = o->s;
+    for (size_t i = 0; i < c->n_snaps && !o->error; i++) {
         uint8_t *file;
         const uint8_t *tail, *blob;
         const char *why;
         size_t n;
         mote__snapfile got;
-        if (mote__snap_load(s, p.key, &file, &n) || mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
-            ++*damaged;
-        } else {
+        mote__snap_entry now;
+        if (!mote__catalog_chosen(c, c->of_snap[i]))
+            continue;
+        if (tell(s, "exporting", (double)(c->blocks.n + i) / (double)(c->blocks.n + c->n_snaps)))
+            return MOTE_ECANCELED;
+        if (!mote__snap_load(s, c->snaps[i].key, &file, &n) &&
+            !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
             emit(o, MOTE_PORT_SNAPSHOT, file, n);
-            ++*snapshots;
+            sum->snapshots++;
+        } else {
+            pthread_mutex_lock(&s->read_mutex);
+            sum->damaged += !mote__index_snapshot_get(&s->reader, c->snaps[i].key, &now);
+            pthread_mutex_unlock(&s->read_mutex);
         }
         mote__free(NULL, MOTE_MEM_OTHER, file, n);
     }
-    return rc < 0 ? rc : 0;
+    return 0;
 }
 
 int mote_store_export_json(mote_store *s, const char *path, char **text, mote_err *err)
 {
     uint8_t head[MOTE_PORT_HEADER];
-    char beside[4300];
-    uint64_t blocks = 0, snapshots = 0, damaged = 0;
+    exported sum = { 0 };
+    mote__catalog c;
+    out o = { .s = s };
     mote__store_flush(s, NULL);
-    if (snprintf(beside, sizeof beside, "%s.part", path) >= (int)sizeof beside)
-        return mote__fail(err, MOTE_EIO, "%.200s...: the path is too long", path);
-    out o = { .s = s, .fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_TRUNC, 0600), .at = MOTE_PORT_HEADER };
-    if (o.fd < 0)
-        return mote__fail(err, MOTE_EIO, "%s: cannot create: %s", beside, strerror(errno));
-    mote__port_header_write(head);
-    o.error = mote__write_full(s, o.fd, &(struct iovec){ head, sizeof head }, 1, 0);
-    int rc = export_all(s, &o, &blocks, &snapshots, &damaged);
-    emit(&o, MOTE_PORT_END, NULL, 0);
-    if (!o.error && s->io->sync(s->io->ctx, o.fd))
-        o.error = errno;
-    s->io->close(s->io->ctx, o.fd);
-    if (!rc && !o.error && s->io->rename(s->io->ctx, beside, path))
-        o.error = errno;
-    if (rc || o.error) {
-        s->io->unlink(s->io->ctx, beside);
-        return o.error ? mote__fail(err, MOTE_EIO, "%s: cannot write: %s", beside, strerror(o.error))
-                       : mote__fail(err, rc, "%s: %s", s->dir, rc == MOTE_ENOMEM ? "out of memory" : s->reader.why);
+    pthread_mutex_lock(&s->read_mutex);
+    int rc = mote__catalog_read(&c, s, &s->reader, err);
+    pthread_mutex_unlock(&s->read_mutex);
+    if (rc)
+        return rc;
+    if (!c.everything && !c.n_chosen)
+        rc = mote__fail(err, MOTE_EINVAL, "%s: nothing of that kind is stored", s->dir);
+    if (!rc)
+        rc = open_out(&o, path, err);
+    if (rc) {
+        mote__catalog_end(&c);
+        return rc;
     }
+    mote__port_header_write(head);
+    write_out(&o, &(struct iovec){ head, sizeof head }, 1);
+    rc = export_blocks(&o, &c, &sum);
+    if (!rc)
+        rc = export_snapshots(&o, &c, &sum);
+    if (!rc)
+        emit(&o, MOTE_PORT_END, NULL, 0);
+    close_out(&o, !rc);
+    mote__catalog_end(&c);
+    if (o.error)
+        return mote__fail(err, MOTE_EIO, "%s: cannot write: %s",
+                          strcmp(path, "-") ? path : "standard output", strerror(o.error));
+    if (rc)
+        return mote__fail(
+            err, rc, rc == MOTE_ECANCELED ? "%s: the export was interrupted" : "%s: out of memory",
+            s->dir);
     json_t *j = json_object();
-    json_object_set_new(j, "blocks", json_integer((json_int_t)blocks));
-    json_object_set_new(j, "snapshots", json_integer((json_int_t)snapshots));
-    json_object_set_new(j, "damaged", json_integer((json_int_t)damaged));
+    json_object_set_new(j, "blocks", json_integer((json_int_t)sum.blocks));
+    json_object_set_new(j, "snapshots", json_integer((json_int_t)sum.snapshots));
+    json_object_set_new(j, "damaged", json_integer((json_int_t)sum.damaged));
     json_object_set_new(j, "bytes", json_integer((json_int_t)o.at));
     return mote__store_json(j, text, err);
 }
 
 /* ---- import ---- */
 
-typedef struct in { mote__store *s; uint64_t blocks, snapshots, known, dropped; } in;
+enum { BATCH_BYTES = 64 << 20, FIRST_BYTES = 4 << 20 };
 
-static int import_block(in *j, uint8_t *image, size_t n, const char **why)
+typedef struct in {
+    mote__store *s;
+    int fd;
+    off_t at, size;                        /* size 0: not known */
+    mote__item *batch[MOTE_STORE_BATCH];
+    size_t n_batch, batch_bytes;
+    uint64_t blocks, snapshots, known, dropped, n;         /* n: records taken */
+    char what[64];
+} in;
+
+/* Exactly n bytes from where the reader is; files and pipes alike. ENODATA: it ends before. */
+static int read_on(in *j, void *to, size_t n)
 {
-    mote__item *it = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it);
-    if (!it) {
-        *why = "out of memory";
-        return MOTE_ENOMEM;
-    }
-    size_t payload = mote__le32(image + 20);
-    int rc = mote__slot_bytes(payload) == n ? 0 : MOTE_EFORMAT;
-    *why = "size";
-    if (!rc)
-        rc = mote__slot_read(&it->slot, image, image + MOTE_SLOT_HEAD, payload, image + MOTE_SLOT_HEAD + payload, n, why);
-    if (!rc) {
-        memcpy(it->head, image, MOTE_SLOT_HEAD);
-        it->payload = image + MOTE_SLOT_HEAD;
-        mote__write_blocks(j->s, &it, 1);
-        j->blocks += it->end == MOTE_ITEM_WRITTEN;
-        j->known += it->end == MOTE_ITEM_KNOWN;
-        j->dropped += it->end == MOTE_ITEM_DROPPED || it->end == MOTE_ITEM_FAILED;
-        if (it->end == MOTE_ITEM_FAILED) {
-            *why = "the store cannot be written";
-            rc = MOTE_EIO;
+    for (size_t done = 0; done < n;) {
+        ssize_t k = read(j->fd, (char *)to + done, n - done);
+        if (k < 0 && errno == EINTR) {
+            if (tell(j->s, j->what, -1))
+                return ECANCELED;
+            continue;
         }
+        if (k <= 0)
+            return k ? errno : ENODATA;
+        done += (size_t)k;
+        j->at += k;
     }
-    mote__item_free(it);
+    return 0;
+}
+
+/* A record's content. Memory is made as bytes arrive, not as a header promises them. */
+static int read_record(in *j, uint8_t **data, size_t *room, size_t n)
+{
+    *room = n < FIRST_BYTES ? n : FIRST_BYTES;
+    *data = mote__alloc(NULL, MOTE_MEM_OTHER, *room);
+    size_t done = 0;
+    int e = *data ? 0 : ENOMEM;
+    while (!e && done < n) {
+        if (done == *room) {
+            size_t more = *room > n / 2 ? n : 2 * *room;
+            uint8_t *grown = mote__alloc(NULL, MOTE_MEM_OTHER, more);
+            if (!grown)
+                return ENOMEM;
+            memcpy(grown, *data, done);
+            mote__free(NULL, MOTE_MEM_OTHER, *data, *room);
+            *data = grown;
+            *room = more;
+        }
+        e = read_on(j, *data + done, *room - done);
+        done = *room;
+    }
+    return e;
+}
+
+static void free_item(mote__item *it)
+{
+    if (it)
+        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
+    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+}
+
+/* What was read whole and checked is written. 0, or MOTE_EIO. */
+static int write_batch(in *j)
+{
+    int rc = 0;
+    mote_err ignored;
+    if (!j->n_batch)
+        return 0;
+    rc = mote__store_enter(j->s, &ignored);
+    if (!rc) {
+        if (j->batch[0]->kind == MOTE_ITEM_SNAPSHOT)
+            mote__write_snapshot(j->s, j->batch[0]);
+        else
+            mote__write_blocks(j->s, j->batch, j->n_batch);
+        mote__store_leave(j->s);
+    }
+    for (size_t i = 0; i < j->n_batch; i++) {
+        const mote__item *it = j->batch[i];
+        if (rc || it->end == MOTE_ITEM_FAILED) {
+            rc = MOTE_EIO;
+        } else {
+            ++*(it->end == MOTE_ITEM_KNOWN     ? &j->known
+                : it->end == MOTE_ITEM_DROPPED ? &j->dropped
+                : it->kind == MOTE_ITEM_BLOCK  ? &j->blocks
+                                               : &j->snapshots);
+            j->n++;
+        }
+        free_item(j->batch[i]);
+    }
+    j->n_batch = j->batch_bytes = 0;
     return rc;
 }
 
-static int import_snapshot(in *j, uint8_t *file, size_t n, const char **why)
+/* One record's content, which is `data`'s from now on. */
+static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t room,
+                       const char **why)
 {
     const uint8_t *tail, *blob;
+    size_t n = (size_t)r->bytes;
     mote__item *it = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it);
     if (!it) {
+        mote__free(NULL, MOTE_MEM_OTHER, data, room);
         *why = "out of memory";
         return MOTE_ENOMEM;
     }
-    int rc = mote__snapfile_read(&it->snap, file, n, &tail, &blob, why);
-    if (!rc) {
-        it->kind = MOTE_ITEM_SNAPSHOT;
-        it->file = file;
-        it->file_bytes = n;
-        mote__write_snapshot(j->s, it);
-        j->snapshots += it->end == MOTE_ITEM_WRITTEN;
-        j->known += it->end == MOTE_ITEM_KNOWN;
-        j->dropped += it->end == MOTE_ITEM_DROPPED;
-        if (it->end == MOTE_ITEM_FAILED) {
-            *why = "the store cannot be written";
-            rc = MOTE_EIO;
-        }
+    it->kind = r->kind == MOTE_PORT_BLOCK ? MOTE_ITEM_BLOCK : MOTE_ITEM_SNAPSHOT;
+    it->file = data;
+    it->file_bytes = n;
+    int rc;
+    if (it->kind == MOTE_ITEM_SNAPSHOT) {
+        rc = mote__snapfile_read(&it->snap, data, n, &tail, &blob, why);
+    } else {
+        size_t payload = mote__le32(data + 20);
+        *why = "size";
+        rc = mote__slot_bytes(payload) == n ? 0 : MOTE_EFORMAT;
+        if (!rc)
+            rc = mote__slot_read(&it->slot, data, data + MOTE_SLOT_HEAD, payload,
+                                 data + MOTE_SLOT_HEAD + payload, n, why);
+        memcpy(it->head, data, MOTE_SLOT_HEAD);
+        it->payload = data + MOTE_SLOT_HEAD;
     }
-    mote__item_free(it);
+    if (rc) {
+        free_item(it);
+        return rc;
+    }
+    const mote__item *first = j->n_batch ? j->batch[0] : NULL;
+    *why = "the store cannot be written";
+    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) &&
+        write_batch(j)) {
+        free_item(it);
+        return MOTE_EIO;
+    }
+    j->batch[j->n_batch++] = it;
+    j->batch_bytes += n;
+    return it->kind == MOTE_ITEM_SNAPSHOT || j->n_batch == MOTE_STORE_BATCH ||
+                   j->batch_bytes >= BATCH_BYTES
+               ? write_batch(j)
+               : 0;
+}
+
+static int import_all(in *j, const char **why)
+{
+    uint8_t head[MOTE_PORT_RECORD];
+    int e = read_on(j, head, MOTE_PORT_HEADER), rc = 0;
+    *why = e == ENODATA ? "it is no export of a store" : strerror(e);
+    rc = e == ECANCELED ? MOTE_ECANCELED
+         : e == ENODATA ? MOTE_EFORMAT
+         : e            ? MOTE_EIO
+                        : mote__port_header_read(head, MOTE_PORT_HEADER, why);
+    for (uint64_t n = 0; !rc; n++) {
+        mote__port_record r;
+        off_t began = j->at;
+        uint8_t *data = NULL;
+        size_t room = 0;
+        snprintf(j->what, sizeof j->what, "importing, record %llu", (unsigned long long)n + 1);
+        if (n % 64 == 0 && tell(j->s, j->what, j->size ? (double)j->at / (double)j->size : -1))
+            e = ECANCELED;
+        else
+            e = read_on(j, head, sizeof head);
+        if (!e && (rc = mote__port_record_read(&r, head, sizeof head, why)) == 0 &&
+            r.n_before != n) {
+            *why = "a record is missing";
+            rc = MOTE_EFORMAT;
+        }
+        if (!e && !rc && r.kind == MOTE_PORT_END) {
+            uint8_t more;
+            began = j->at;
+            e = read_on(j, &more, 1);
+            if (e == ENODATA)
+                return 0;
+            *why = "something follows its end";
+            rc = e ? 0 : MOTE_EFORMAT;
+        } else if (!e && !rc) {
+            e = read_record(j, &data, &room, (size_t)r.bytes);
+            if (e)
+                mote__free(NULL, MOTE_MEM_OTHER, data, room);
+            else
+                rc = take_record(j, &r, data, room, why);
+        }
+        if (e) {
+            *why = e == ENODATA     ? "it ends too early"
+                   : e == ECANCELED ? "interrupted"
+                                    : strerror(e);
+            rc = e == ENODATA     ? MOTE_EFORMAT
+                 : e == ENOMEM    ? MOTE_ENOMEM
+                 : e == ECANCELED ? MOTE_ECANCELED
+                                  : MOTE_EIO;
+        }
+        if (rc)
+            j->at = began;
+    }
     return rc;
 }
 
 int mote_store_import_json(mote_store *s, const char *path, char **text, mote_err *err)
 {
-    uint8_t head[MOTE_PORT_RECORD];
-    const char *why = "";
-    off_t at = MOTE_PORT_HEADER;
-    uint64_t n = 0;
-    in j = { .s = s };
-    int fd = s->io->open(s->io->ctx, path, O_RDONLY, 0);
-    if (fd < 0)
+    in j = { .s = s, .what = "importing" };
+    const char *why = "", *shown = strcmp(path, "-") ? path : "standard input";
+    struct stat st;
+    j.fd = strcmp(path, "-") ? s->io->open(s->io->ctx, path, O_RDONLY, 0) : STDIN_FILENO;
+    if (j.fd < 0)
         return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(errno));
-    int e = mote__read_full(s, fd, &(struct iovec){ head, MOTE_PORT_HEADER }, 1, 0);
-    int rc = e ? MOTE_EFORMAT : mote__port_header_read(head, MOTE_PORT_HEADER, &why);
-    if (e)
-        why = e == ENODATA ? "it is no export of a store" : strerror(e);
-    while (!rc) {
-        mote__port_record r;
-        off_t began = at;
-        e = mote__read_full(s, fd, &(struct iovec){ head, sizeof head }, 1, at);
-        rc = e ? MOTE_EFORMAT : mote__port_record_read(&r, head, sizeof head, &why);
-        if (e)
-            why = e == ENODATA ? "it ends too early" : strerror(e);
-        if (!rc && r.n_before != n) {
-            why = "a record is missing";
-            rc = MOTE_EFORMAT;
-        }
-        if (rc || r.kind == MOTE_PORT_END)
-            break;
-        at += sizeof head;
-        /* no room is made for bytes that the file does not have */
-        off_t end = lseek(fd, 0, SEEK_END);
-        uint8_t *data = end >= at && (uint64_t)(end - at) >= r.bytes ? mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)r.bytes) : NULL;
-        if (!data) {
-            why = end >= at && (uint64_t)(end - at) >= r.bytes ? "out of memory" : "it ends too early";
-            rc = MOTE_EFORMAT;
-            break;
-        }
-        e = mote__read_full(s, fd, &(struct iovec){ data, (size_t)r.bytes }, 1, at);
-        if (e) {
-            why = strerror(e);
-            rc = MOTE_EIO;
-        } else {
-            mote_err ignored;
-            rc = mote__store_enter(s, &ignored);
-            why = "the store cannot be written";
-            if (!rc) {
-                rc = r.kind == MOTE_PORT_BLOCK ? import_block(&j, data, (size_t)r.bytes, &why) : import_snapshot(&j, data, (size_t)r.bytes, &why);
-                mote__store_leave(s);
-            }
-        }
-        mote__free(NULL, MOTE_MEM_OTHER, data, (size_t)r.bytes);
-        if (rc)
-            at = began;
-        else
-            at += (off_t)r.bytes;
-        n++;
+    if (!fstat(j.fd, &st) && S_ISREG(st.st_mode))
+        j.size = st.st_size;
+    int rc = import_all(&j, &why);
+    if (write_batch(&j) && !rc) {
+        why = "the store cannot be written";
+        rc = MOTE_EIO;
     }
-    s->io->close(s->io->ctx, fd);
+    if (j.fd != STDIN_FILENO)
+        s->io->close(s->io->ctx, j.fd);
     if (rc)
-        return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)", path, (long long)at, why, (unsigned long long)(n ? n - 1 : 0));
+        return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)",
+                          shown, (long long)j.at, why, (unsigned long long)j.n);
     json_t *o = json_object();
     json_object_set_new(o, "blocks", json_integer((json_int_t)j.blocks));
     json_object_set_new(o, "snapshots", json_integer((json_int_t)j.snapshots));

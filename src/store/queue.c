@@ -228,40 +228,6 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
 
 /* ---- the thread ---- */
 
-/* Blocks and snapshots whose time is up, at most `max` of each. write_mutex is held and the index sound. */
-void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots)
-{
-    int64_t now = mote__store_now(s);
-    mote__entry e;
-    mote__snap_entry p;
-    *n_blocks = *n_snapshots = 0;
-    int rc = 0;
-    while (s->ttl >= 0 && *n_blocks < max && !rc) {
-        size_t n = 0;
-        rc = mote__index_begin(&s->writer);
-        while (!rc && n < 256 && !(rc = mote__index_expired(&s->writer, now - s->ttl, &e))) {
-            rc = mote__index_drop(&s->writer, &e);
-            n += !rc;
-        }
-        int end = rc;
-        if (rc >= 0)
-            rc = mote__index_commit(&s->writer);
-        if (rc < 0) {
-            mote__index_rollback(&s->writer);
-            mote__store_index_failed(s, &s->writer, rc, "removing what has expired");
-            return;
-        }
-        *n_blocks += n;
-        rc = end;
-    }
-    while (s->snap_ttl >= 0 && *n_snapshots < max && !mote__index_snapshot_oldest(&s->writer, 0, &p) && p.used < now - s->snap_ttl) {
-        mote__drop_snapshot(s, p.key);
-        ++*n_snapshots;
-        if (!mote__index_snapshot_get(&s->writer, p.key, &p))
-            break;                                     /* it would not go */
-    }
-}
-
 static void work(mote__store *s, mote__item **items, size_t n)
 {
     pthread_mutex_lock(&s->write_mutex);

@@ -35,6 +35,7 @@ int mote__store_list(const mote__store *s, const char *prefix, size_t digits, in
 typedef struct job {
     mote__store *s;
     mote__index *x;
+    mote__index old;                       /* for the times of use; closed where it cannot be read */
     mote__rebuilt *r;
     int64_t now;
     uint32_t *ids;
@@ -67,6 +68,23 @@ static int is_hole(int fd, off_t at, size_t n)
 {
     off_t data = lseek(fd, at, SEEK_DATA);
     return data < 0 ? errno == ENXIO : data >= at + (off_t)n;
+}
+
+/* A time of the old index, where it can be one. */
+static int64_t time_between(const job *j, int64_t used)
+{
+    return used > 0 && used <= j->now ? used : j->now;
+}
+
+/* When a block was used, where the old index knew it in this very place. */
+static int64_t time_of_use(job *j, const mote__entry *e)
+{
+    mote__entry was;
+    if (!j->old.db || mote__index_get(&j->old, e->id, &was) ||
+        was.place.segment != e->place.segment || was.place.slot != e->place.slot ||
+        was.place.generation != e->place.generation)
+        return j->now;
+    return time_between(j, was.used);
 }
 
 static int scan_segment(job *j, uint32_t id)
@@ -108,6 +126,7 @@ static int scan_segment(job *j, uint32_t id)
         e.n_blocks = slot.n_blocks;
         memcpy(e.id, slot.id, sizeof e.id);
         memcpy(e.parent, slot.parent, sizeof e.parent);
+        e.used = time_of_use(j, &e);
         rc = mote__index_insert(j->x, &e);
         if (!rc)
             unused[i] = UINT64_MAX;
@@ -154,6 +173,10 @@ static int scan_snapshot(void *ctx, const char *digits)
                                    .created = (int64_t)(snap.created & INT64_MAX), .used = j->now };
         memcpy(entry.key, key, sizeof key);
         memcpy(entry.tokens, snap.tokens, sizeof entry.tokens);
+        mote__snap_entry was;
+        if (j->old.db && !mote__index_snapshot_get(&j->old, key, &was) &&
+            was.created == entry.created)
+            entry.used = time_between(j, was.used);
         j->rc = mote__index_snapshot_put(j->x, &entry);
         j->r->snapshots++;
     }
@@ -213,6 +236,7 @@ void mote__store_remove_all(mote__store *s)
 static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *err)
 {
     mote__index x = { 0 };
+    char old[4200];
     j->x = &x;
     j->n_ids = 0;
     j->rc = 0;
@@ -230,6 +254,8 @@ static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *
     int rc = mote__index_open(&x, fresh, MOTE_INDEX_CREATE, mote__vfs_name(s->vfs), NULL, err);
     *full = rc && x.full;
     if (!rc) {
+        mote__store_path(s, old, "index.db");
+        mote__index_open(&j->old, old, MOTE_INDEX_READ, mote__vfs_name(s->vfs), NULL, NULL);
         mote__store_list(s, "seg-", 8, note_id, j);
         if (j->n_ids)
             qsort(j->ids, j->n_ids, sizeof *j->ids, by_number);
@@ -246,6 +272,7 @@ static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *
         if (rc)
             mote__fail(err, rc == MOTE_ENOMEM ? rc : MOTE_EIO, "%s: cannot make the index anew: %s", fresh, rc == MOTE_ENOMEM ? "out of memory" : x.why);
         mote__index_close(&x);
+        mote__index_close(&j->old);
     }
     if (rc) {
         s->io->unlink(s->io->ctx, fresh);

@@ -249,14 +249,17 @@ int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *se
             memcpy(known[i].password, secret, strlen(secret) + 1);
     }
     r->store = s;
-    r->timeout_ms = s->tuning.remote_timeout_ms ? s->tuning.remote_timeout_ms : TIMEOUT_MS;
+    r->timeout_ms = s->tuning.remote_timeout_ms       ? s->tuning.remote_timeout_ms
+                    : s->params.server_timeout_ms > 0 ? s->params.server_timeout_ms
+                                                      : TIMEOUT_MS;
     r->close_ms = s->tuning.remote_close_ms ? s->tuning.remote_close_ms : CLOSE_MS;
     mote__cluster_init(&r->cluster, known, n, s->tuning.remote_retry_ms ? s->tuning.remote_retry_ms : RETRY_MS);
     explicit_bzero(known, sizeof known);
     r->cluster.log = say;
     r->cluster.log_ctx = s;
     mote__client_init(&r->finder, &r->cluster, r->timeout_ms);
-    mote__client_init(&r->sender, &r->cluster, SEND_TIMEOUT_MS);
+    mote__client_init(&r->sender, &r->cluster,
+                      r->timeout_ms > SEND_TIMEOUT_MS ? r->timeout_ms : SEND_TIMEOUT_MS);
     r->sender.patience.hurry = &r->stop;
     r->sender.patience.hurry_ms = r->timeout_ms;
     pthread_mutex_init(&r->find_mutex, NULL);

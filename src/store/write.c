@@ -27,76 +27,11 @@ static int is_wanted(mote__item *const *items, size_t n, const uint8_t *id)
     return 0;
 }
 
-static void punch(mote__store *s, const mote__place *p)
+typedef struct waiting { mote__item *const *items; size_t n; } waiting;
+static int keep_wanted(void *ctx, const mote__entry *e)
 {
-    uint64_t generation;
-    if (mote__slot_lock(s, p))
-        return;
-    mote__segfile *f = mote__segfile_get(s, p->segment);
-    if (f && !mote__index_free_generation(&s->writer, p->segment, p->slot, &generation) && generation == p->generation &&
-        !s->io->punch(s->io->ctx, f->fd, mote__slot_offset(p), p->slot_bytes) && !mote__index_begin(&s->writer)) {
-        if (mote__index_set_hole(&s->writer, p) || mote__index_commit(&s->writer))
-            mote__index_rollback(&s->writer);
-    }
-    mote__segfile_put(s, f);
-    mote__slot_unlock(s, p);
-}
-
-uint64_t mote__punch_free(mote__store *s)
-{
-    mote__place p = { 0 };
-    uint64_t bytes = 0;
-    int64_t slot = -1;
-    while (!mote__index_free_next(&s->writer, p.segment, slot, &p)) {
-        uint64_t before = 0, after = 0;
-        mote__index_room(&s->writer, &before);
-        punch(s, &p);
-        mote__index_room(&s->writer, &after);
-        bytes += before > after ? before - after : 0;
-        slot = p.slot;
-    }
-    return bytes;
-}
-
-/* The least recently used blocks without children make place for `want` slots of one size; those of another size give their room
- * back to the disk. Returns how many slots or slots' worth of room came free; negative: a failure. */
-static int evict(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items)
-{
-    enum { MAX = 64 };
-    mote__entry gone[MAX], e;
-    size_t n = 0, same = 0;
-    uint64_t other = 0;
-    int64_t skip = 0;
-    int rc = mote__index_begin(&s->writer);
-    if (rc)
-        return failed(s, rc, "making room");
-    while (n < MAX && same + other / slot_bytes < want && !(rc = mote__index_leaf(&s->writer, skip, &e))) {
-        if (is_wanted(items, n_items, e.id)) {
-            skip++;
-            continue;
-        }
-        rc = mote__index_drop(&s->writer, &e);
-        if (rc)
-            break;
-        gone[n++] = e;
-        same += e.place.payload_bytes == payload_bytes;
-        other += e.place.payload_bytes == payload_bytes ? 0 : e.place.slot_bytes;
-    }
-    if (rc == 0 || rc == MOTE_INDEX_NONE)
-        rc = mote__index_commit(&s->writer);
-    if (rc) {
-        mote__index_rollback(&s->writer);
-        return failed(s, rc < 0 ? rc : MOTE_EIO, "making room");
-    }
-    for (size_t i = 0; i < n; i++)
-        if (gone[i].place.payload_bytes != payload_bytes) {
-            gone[i].place.generation++;
-            punch(s, &gone[i].place);
-        }
-    pthread_mutex_lock(&s->mutex);
-    s->counts.evicted_blocks += n;
-    pthread_mutex_unlock(&s->mutex);
-    return (int)(same + other / slot_bytes);
+    const waiting *w = ctx;
+    return is_wanted(w->items, w->n, e->id);
 }
 
 static int may_write(mote__store *s, uint32_t segment)
@@ -107,8 +42,10 @@ static int may_write(mote__store *s, uint32_t segment)
     return writable;
 }
 
-/* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget is used up; negative: a failure. */
-static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want)
+/* More slots at the end of a segment, or a new segment. 1: there is more; 0: the budget has no
+ * room, and *lacking bytes would make it; negative: a failure. */
+static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want,
+                uint64_t *lacking)
 {
     mote__index *x = &s->writer;
     mote__segment g, best = { 0 };
@@ -117,10 +54,6 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
     int rc = mote__index_begin(x);
     if (!rc)
         rc = mote__index_room(x, &room);
-    if (!rc && (room > s->budget || s->budget - room < slot_bytes)) {
-        mote__index_rollback(x);
-        return 0;
-    }
     int64_t after = -1;
     for (int none = 0; !rc && !none;) {
         none = mote__index_next_segment(x, after, &g);
@@ -132,6 +65,13 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
         if (g.payload_bytes == payload_bytes && g.slot_bytes == slot_bytes &&
             MOTE_SEGMENT_HEADER + ((uint64_t)g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes && may_write(s, g.id))
             best = g;
+    }
+    uint64_t least = slot_bytes + (best.id ? 0 : MOTE_SEGMENT_HEADER),
+             spare = !rc && room < s->budget ? s->budget - room : 0;
+    if (!rc && spare < least) {
+        mote__index_rollback(x);
+        *lacking = least + (uint64_t)(want - 1) * slot_bytes - spare;
+        return 0;
     }
     if (!rc && !best.id) {
         best = (mote__segment){ .slot_bytes = slot_bytes, .payload_bytes = payload_bytes };
@@ -149,7 +89,7 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
             rc = mote__index_add_segment(x, &best);
     } else if (!rc) {
         /* a sixty-fourth at a time, at most 8 slots more than asked for: little lies idle */
-        uint64_t more = total_slots / 64, fit = (s->budget - room) / slot_bytes;
+        uint64_t more = total_slots / 64, fit = spare / slot_bytes;
         more = more > 8 ? 8 : more;
         more = more > want ? more : want;
         more = more > fit ? fit : more;
@@ -181,45 +121,102 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
     return 1;
 }
 
-/* Free slots, locked for us. Fewer than asked for where the budget, the disk or the index says no (*rc then). */
+/* Holes that we hold begin to count, as far as the budget goes: in one transaction, so that all
+ * writers together stay within it. */
+static int fill_holes(mote__store *s, mote__place *holes, size_t n, size_t want,
+                      mote__place *places, size_t *got)
+{
+    uint64_t room = 0;
+    size_t began = *got;
+    int rc = mote__index_begin(&s->writer);
+    if (!rc)
+        rc = mote__index_room(&s->writer, &room);
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (*got == want || room + holes[i].slot_bytes > s->budget)
+            continue;
+        rc = mote__index_fill_hole(&s->writer, &holes[i]);
+        if (!rc) {
+            room += holes[i].slot_bytes;
+            places[(*got)++] = holes[i];
+            holes[i].slot_bytes = 0;                       /* taken */
+        }
+        rc = rc == MOTE_INDEX_NONE ? 0 : rc;
+    }
+    if (!rc)
+        rc = mote__index_commit(&s->writer);
+    if (rc) {
+        mote__index_rollback(&s->writer);
+        for (; *got > began; --*got)
+            mote__slot_unlock(s, &places[*got - 1]);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (holes[i].slot_bytes)
+            mote__slot_unlock(s, &holes[i]);
+    return rc;
+}
+
+/* What is free of this size, locked for us, behind the *got that we have: slots that hold room
+ * first. */
+static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__place *places,
+                     size_t *got)
+{
+    enum { MAX = 2 * MOTE_STORE_BATCH };
+    mote__place free[MAX], holes[MAX];
+    size_t n = 0, n_holes = 0;
+    uint64_t generation;
+    int rc = mote__index_free_slots(&s->writer, payload_bytes, free, MAX, &n);
+    for (size_t i = 0; i < n && *got + n_holes < want && !rc; i++) {
+        int mine = 0;
+        for (size_t k = 0; k < *got; k++)
+            mine |= same_place(&places[k], &free[i]);
+        for (size_t k = 0; k < s->n_doubtful; k++)
+            mine |= same_place(&s->doubtful[k], &free[i]);
+        if (mine || mote__slot_lock(s, &free[i]))
+            continue;
+        /* Whoever indexes a slot holds its lock: what is free now stays so until we let go. */
+        if (mote__index_free_generation(&s->writer, free[i].segment, free[i].slot, &generation) ||
+            generation != free[i].generation)
+            mote__slot_unlock(s, &free[i]);
+        else if (free[i].hole)
+            holes[n_holes++] = free[i];
+        else
+            places[(*got)++] = free[i];
+    }
+    return rc || !n_holes ? rc : fill_holes(s, holes, n_holes, want, places, got);
+}
+
+/* Slots for `want` blocks, locked for us. Fewer where the budget, the disk or the index says no
+ * (*rc then). */
 static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items,
                          mote__place *places, int *rc)
 {
-    enum { MAX = 2 * MOTE_STORE_BATCH };
-    mote__place free[MAX];
+    waiting w = { items, n_items };
     size_t got = 0;
     *rc = 0;
+    if (s->budget < (uint64_t)slot_bytes + MOTE_SEGMENT_HEADER) {
+        mote__store_log(
+            s, "nothing is stored: a block takes %u bytes and its file %d, the budget is %llu",
+            (unsigned)slot_bytes, MOTE_SEGMENT_HEADER, (unsigned long long)s->budget);
+        return 0;
+    }
     for (int round = 0; round < 64; round++) {
-        size_t n = 0;
-        uint64_t room = 0, generation;
-        int r = mote__index_free_slots(&s->writer, payload_bytes, free, MAX, &n);
-        if (!r)
-            r = mote__index_room(&s->writer, &room);
+        uint64_t room = 0, lacking = 0;
+        int r = mote__index_room(&s->writer, &room);
         if (r) {
-            *rc = failed(s, r, "looking for free slots");
-            return got;
-        }
-        for (size_t i = 0; i < n && got < want; i++) {
-            int mine = 0;
-            for (size_t k = 0; k < got; k++)
-                mine |= same_place(&places[k], &free[i]);
-            for (size_t k = 0; k < s->n_doubtful; k++)
-                mine |= same_place(&s->doubtful[k], &free[i]);
-            if (mine || (free[i].hole && room + slot_bytes > s->budget) || mote__slot_lock(s, &free[i]))
-                continue;
-            /* Whoever indexes a slot holds its lock: what is free now stays so until we let go. */
-            if (mote__index_free_generation(&s->writer, free[i].segment, free[i].slot, &generation) || generation != free[i].generation) {
-                mote__slot_unlock(s, &free[i]);
-                continue;
-            }
-            room += free[i].hole ? slot_bytes : 0;
-            places[got++] = free[i];
-        }
-        if (got == want)
+            *rc = failed(s, r, "adding up the room");
             break;
-        r = grow(s, slot_bytes, payload_bytes, want - got);
-        if (r == 0)
-            r = evict(s, slot_bytes, payload_bytes, want - got, items, n_items);
+        }
+        if (room > s->budget) {                            /* it was filled under another budget */
+            r = mote__make_room(s, room - s->budget, 0, keep_wanted, &w);
+        } else {
+            r = take_free(s, payload_bytes, want, places, &got);
+            if (r)
+                r = failed(s, r, "looking for free slots");
+            else if (got == want)
+                break;
+            else if ((r = grow(s, slot_bytes, payload_bytes, want - got, &lacking)) == 0)
+                r = mote__make_room(s, lacking, payload_bytes, keep_wanted, &w);
+        }
         if (r <= 0) {
             *rc = r;
             break;
@@ -277,7 +274,7 @@ static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
     return e;
 }
 
-static int sync_segment(mote__store *s, uint32_t id)
+int mote__sync_segment(mote__store *s, uint32_t id)
 {
     mote__segfile *f = mote__segfile_get(s, id);
     int e = !f || s->io->sync(s->io->ctx, f->fd) ? errno : 0;
@@ -359,7 +356,7 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
         e = write_slot(s, with[i], &places[i]);
     for (size_t i = 0; i < got && !e; i++)
         if (i == 0 || places[i].segment != places[i - 1].segment)
-            e = sync_segment(s, places[i].segment);
+            e = mote__sync_segment(s, places[i].segment);
     if (e)
         mote__store_log(s, "blocks cannot be written: %s", strerror(e));
     if (got) {

@@ -217,6 +217,27 @@ USAGE = [
     (("run", NANO, "-p", "a", "--store", "d", "--replay", "most"), ["--replay", "bounded, exact"]),
     (("run", NANO, "-p", "a", "--store", "d", "--store-budget", "much"), ["--store-budget"]),
     (("run", NANO, "-p", "a", "--replay", "exact"), ["--replay", "--store"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--ttl", "0"), ["--ttl", "nothing", "never"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--ttl", "-1"), ["--ttl"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--ttl", "nan"), ["--ttl"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--store-budget", "0"), ["--store-budget"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--snapshot-budget", "-5"), ["--snapshot-budget"]),
+    (("run", NANO, "-p", "a", "--store", "d,redis://h", "--redis-timeout", "0"), ["--redis-timeout"]),
+    (("run", NANO, "-p", "a", "--store", "d", "--redis-timeout", "5"), ["--redis-timeout", "server"]),
+    (("chat", NANO, "--ttl", "5"), ["--ttl", "--store"]),
+    (("eval", NANO, "--text", HELDOUT, "--snapshot-budget", "1G"), ["--snapshot-budget", "--store"]),
+    (("kv", "gc", "d", "--ttl", "0"), ["--ttl", "nothing", "never"]),
+    (("kv", "gc", "d", "--snapshot-ttl", "0"), ["--snapshot-ttl", "never"]),
+    (("kv", "gc", "d", "--budget", "0"), ["--budget"]),
+    (("kv", "ls", "d", "--budget", "5G"), ["--budget", "gc", "ls"]),
+    (("kv", "stat", "d", "--ttl", "5"), ["--ttl", "gc", "stat"]),
+    (("kv", "verify", "d", "--model", "abcd"), ["--model", "verify"]),
+    (("kv", "ls", "d", "--model", "xyz"), ["--model", "xyz"]),
+    (("kv", "ls", "d", "--context", "12"), ["--context", "12"]),
+    (("kv", "rm", "d", "--model", "abcd", "abcdef"), ["--model", "identities"]),
+    (("kv", "verify", "d", "--segment", "0"), ["--segment"]),
+    (("kv", "verify", "d", "--segment", "1", "--rebuild"), ["--segment", "--rebuild"]),
+    (("kv", "check", "d", "--redis-timeout", "soon"), ["--redis-timeout"]),
     (("run", NANO, "-p", "a", "--namespace", "x"), ["--namespace", "--store"]),
     (("run", NANO, "-p", "a", "--snapshot"), ["--snapshot", "--store"]),
     (("chat",), ["MODEL"]),
@@ -1083,6 +1104,108 @@ def eval_store_scores_what_is_behind_a_hit():
 
 
 @check
+def kv_looks_at_parts_of_a_store():
+    store, there, ids = os.path.join(TMP, "parts"), os.path.join(TMP, "parts-there"), text_ids(600)
+    run_ids(ids, "--store", store, "--snapshot", "--ignore-eos")
+    run_ids(ids, "--store", store, "--kv", "bf16", "--namespace", "other work")
+    ls = lambda d, *more: good_json("kv", "ls", d, "--json", *more)
+    all_of_it = ls(store)
+    expect([c["namespace"] for c in sorted(all_of_it["contexts"], key=lambda c: c["namespace"])] == ["", "other work"], str(all_of_it["contexts"]))
+    expect(len(all_of_it["blocks"]) == 4 and len(all_of_it["snapshots"]) == 1, str(all_of_it)[:500])
+    fingerprint = all_of_it["contexts"][0]["model"]
+    for choice, blocks in ((("--kv", "bf16"), 2), (("--kv", "fp4"), 2), (("--kv", "window=fp8"), 4), (("--kv", "fp8"), 0),
+                           (("--namespace", "other work"), 2), (("--namespace", ""), 2), (("--namespace", "other"), 0), (("--model", NANO), 4),
+                           (("--model", fingerprint[:5].upper()), 4), (("--model", "0000"), 0), (("--model", NANO, "--kv", "bf16"), 2),
+                           (("--context", all_of_it["blocks"][0]["context"]), 2)):
+        j = ls(store, *choice)
+        expect(len(j["blocks"]) == blocks == sum(c["blocks"] for c in j["contexts"]), f"{choice}: {j}")
+    text = good("kv", "ls", store).text
+    expect("other work" in text and "main=bf16" in text and text.index("namespace") < text.index("provenance"), text)
+    expect(good("kv", "ls", store, "--model", "0000").text == "nothing is stored\n", "an empty list")
+    good_json("kv", "verify", store, "--rebuild", "--json")
+    expect(ls(store)["contexts"] == all_of_it["contexts"], "an index made anew knows other contexts, or other times")
+    # one of them through a pipe into another store, and back as a whole
+    out = good("kv", "export", store, "-", "--namespace", "other work")
+    expect("2 blocks and 0 snapshots" in out.err and out.err.count("\n") == 1, out.err)
+    j = json.loads(good("kv", "import", there, "-", "--json", stdin=out.out).text)
+    expect((j["blocks"], j["known"]) == (2, 0), str(j))
+    expect(run_ids(ids, "--store", there, "--kv", "bf16", "--namespace", "other work", "--replay", "exact")["reused_tokens"] == 512, "not shared")
+    one_line_error(mote("kv", "import", there, "-", stdin=out.out[:-20]), 1, "standard input", "too early", "2 records")
+    one_line_error(mote("kv", "import", there, "-", stdin=b""), 1, "standard input", "no export")
+    p = subprocess.Popen([MOTE, "kv", "export", store, "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.read(100)
+    p.stdout.close()
+    expect(p.wait(timeout=60) == 141 and p.stderr.read() == b"", "a closed pipe is not told")
+    one_line_error(mote("kv", "export", store, os.path.join(TMP, "x.kvx"), "--namespace", "nobody"), 1, "nothing of that kind")
+    one_line_error(mote("kv", "rm", store, "--kv", "fp8"), 1, "nothing of that kind")
+    one_line_error(mote("kv", "export", store, TMP), 1, TMP)
+    expect(good_json("kv", "rm", store, "--kv", "bf16", "--json")["removed_blocks"] == 2, "rm of a part")
+    expect(len(ls(store)["blocks"]) == 2 and len(ls(store)["snapshots"]) == 1, "rm took the wrong part")
+    expect(good_json("kv", "verify", store, "--segment", 1, "--json")["damaged"] == 0, "a sound segment")
+    one_line_error(mote("kv", "verify", store, "--segment", 77), 1, "0000004d")
+
+
+@check
+def store_times_and_budgets_of_a_run():
+    store, ids = os.path.join(TMP, "small-budget"), text_ids(600)
+    j, err = run_ids(ids, "--store", store, "--store-budget", "10K", warns=True)
+    expect(err.count("\n") == 1 and "nothing is stored" in err and "57344" in err, err)
+    j, err = run_ids(ids, "--store", store, "--snapshot", "--snapshot-budget", "1000", warns=True)
+    expect(err.count("\n") == 1 and "snapshot" in err and "budget" in err, err)
+    run_ids(ids, "--store", store)
+    expect(run_ids(ids, "--store", store, "--ttl", "never", "--replay", "exact")["reused_tokens"] == 512, "never")
+    time.sleep(2.1)
+    run_ids(ids[:10], "--store", store, "--ttl", 0.0003)                # one second
+    expect(good_json("kv", "stat", store, "--json")["blocks"] == 0, "--ttl of a run")
+    run_ids(ids, "--store", store)
+    expect(good_json("kv", "gc", store, "--ttl", "never", "--json")["expired_blocks"] == 0, "gc --ttl never")
+
+
+@check
+def kv_checks_servers():
+    with Server("--requirepass", "hunter2") as server, Server("--cluster-enabled", "yes", "--cluster-config-file", "check-nodes.conf") as member:
+        url, word = f"redis://127.0.0.1:{server.port}", f"redis://:hunter2@127.0.0.1:{server.port}"
+        j = good_json("kv", "check", word, "--json")
+        row, = j["servers"]
+        expect(j["failed"] == 0 and row["ok"] and row["server"] == url and row["version"].count(".") == 2 and 0 < row["round_trip_ms"] < 500, str(j))
+        text = good("kv", "check", os.path.join(TMP, "no-store") + "," + word)
+        expect(text.text.count("\n") == 1 and url in text.text and "hunter2" not in text.text + text.err, str(text))
+        expect(not os.path.exists(os.path.join(TMP, "no-store")), "checking made a directory")
+        expect(good("kv", "check", url, env={"MOTE_REDIS_PASSWORD": "hunter2"}).rc == 0, "the password of the environment")
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            s.sendall(b"AUTH hunter2\r\nDBSIZE\r\n")
+            time.sleep(0.2)
+            expect(b":0\r\n" in s.recv(1000), "something was left on the server")
+        for place, words in ((url, ["wants a password"]), (url.replace("//", "//:hunter3@"), ["refuses the user or the password"]),
+                             ("redis://127.0.0.1:1", ["refused"]), (f"redis://127.0.0.1:{member.port}", ["CLUSTERDOWN"]),
+                             (word + "/99", ["number of the database"])):
+            r = mote("kv", "check", place)
+            expect(r.rc == 1 and r.text.count("\n") == 1 and "FAILED" in r.text and "hunter" not in r.text + r.err, f"{place}: {r}")
+            expect(all(w in r.text for w in words), f"{place}: {r.text}")
+        r = mote("kv", "check", f"d,{word},redis://127.0.0.1:1", "--json")
+        j = json.loads(r.text)
+        expect(r.rc == 1 and j["failed"] == 1 and [s["ok"] for s in j["servers"]] == [True, False], str(j))
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(8)
+        began = time.monotonic()
+        r = mote("kv", "check", f"redis://127.0.0.1:{hole.getsockname()[1]}", "--redis-timeout", 300)
+        expect(r.rc == 1 and "no answer" in r.text and time.monotonic() - began < 5, str(r))
+    one_line_error(mote("kv", "check", os.path.join(TMP, "no-store")), 1, "no server")
+    one_line_error(mote("kv", "check", "rediss://h"), 1, "TLS")
+
+
+@check
+def redis_timeout_is_obeyed():
+    ids = text_ids(600)
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(8)
+        j, err = run_ids(ids, "--store", f"{os.path.join(TMP, 'patient')},redis://127.0.0.1:{hole.getsockname()[1]}", "--redis-timeout", 900, warns=True)
+        expect("no answer within 900 ms" in err, err)
+
+
+@check
 def store_snapshot_of_a_run():
     store, ids = os.path.join(TMP, "snapshots"), text_ids(330)
     j = run_ids(ids, "--store", store, "--snapshot", "--ignore-eos")
@@ -1294,6 +1417,10 @@ def chat_without_snapshots_replays():
     b, = chat_json(["Why?"], "--prefill", "full", *base)
     expect([x["content"] for x in (a, b)] == [x["content"] for x in one], f"{a} {b} {one}")
     expect(b["reused_tokens"] % 256 == 0 and b["reused_tokens"] > 0 and b["replayed_tokens"] > 0 and not b["from_snapshot"], str(b))
+    expect(a["exact"] and b["exact"], "an exact replay is not exact")
+    base = base[:base.index("--replay")] + ("--replay", "bounded")
+    c = chat_json(["Why?", "And why?"], *base)
+    expect(c[0]["replayed_tokens"] > 0 and not c[0]["exact"] and not c[1]["exact"], f"a bounded replay and what goes on from it: {c}")
 
 
 @check

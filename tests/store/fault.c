@@ -148,6 +148,173 @@ static void crash(int strict)
 static void crash_strict(void **state) { crash(1); }
 static void crash_evicting(void **state) { crash(0); }
 
+/* ---- tending: gc and rm, with blocks of two sizes, cut short at each sync and with each operation
+ * failing ---- */
+
+enum { LARGE = 6000 };                     /* slots of 8,192 bytes */
+typedef struct tended {
+    int removed[PROMPTS];
+} tended; /* 1: rm has said that it is gone, and nobody put it again */
+
+static int tend_ask(fixture *f, int (*what)(mote_store *s, char **json, mote_err *err))
+{
+    char *text = NULL;
+    int rc = what(f->store, &text, NULL);
+    mote_free(text);
+    return !rc;
+}
+static int rm_all(mote_store *s, char **json, mote_err *err)
+{
+    return mote_store_rm_json(s, NULL, 0, json, err);
+}
+
+/* Blocks whose memory is there before anything fails. */
+static void put_made(fixture *f, const mote__store_context *c, mote__kv_pool *pool,
+                     mote__kv_block **made, const int32_t *own)
+{
+    mote__chain at = { 0 };
+    for (int b = 0; b < BLOCKS; b++) {
+        mote__chain next = mote__chain_next(c, &at, own + b * 256, 1);
+        content(made[b]->data, c->block_bytes, next.id);
+        mote__store_put(f->store, c, &at, own + b * 256, 1, pool, made[b]);
+    }
+    mote__store_flush(f->store, NULL);
+}
+
+static void tending(fixture *f, tended *t)
+{
+    fixture large = *f;
+    mote__kv_block *small_blocks[BLOCKS], *large_blocks[BLOCKS];
+    fixture_pool(&large, LARGE);
+    memset(t, 0, sizeof *t);
+    for (int b = 0; b < BLOCKS; b++) {
+        small_blocks[b] = mote__kv_block_new(&f->pool);
+        large_blocks[b] = mote__kv_block_new(&large.pool);
+        assert_true(small_blocks[b] && large_blocks[b]);
+    }
+    f->params.budget_bytes = 0;
+    if (fixture_open(f))
+        goto out;
+    for (int p = 0; p < 2; p++) {
+        put_made(f, &f->context, &f->pool, small_blocks, ids[p]);
+        put_made(f, &large.context, &large.pool, large_blocks, ids[p]);
+        f->now += 10;
+    }
+    mote_store_close(f->store);
+    f->store = NULL;
+    f->params.budget_bytes = 8 * SLOT_BYTES + 2 * 4096;
+    if (fixture_open(f))
+        goto out;
+    tend_ask(f, mote_store_gc_json);
+    char hex[33];
+    mote__chain first = mote__chain_next(&f->context, &(mote__chain){ 0 }, ids[1], 1);
+    mote__hex(hex, first.id, 16);
+    char *text = NULL;
+    t->removed[1] = !mote_store_rm_json(f->store, (const char *const[]){ hex }, 1, &text, NULL);
+    mote_free(text);
+    put_made(f, &f->context, &f->pool, small_blocks, ids[2]);
+    f->now += 73 * 3600;
+    tend_ask(f, mote_store_gc_json);
+    put_made(f, &large.context, &large.pool, large_blocks, ids[0]);
+    put_made(f, &f->context, &f->pool, small_blocks, ids[0]);
+    if (tend_ask(f, rm_all))
+        t->removed[0] = t->removed[1] = t->removed[2] = 1;
+    t->removed[2] = 0;
+    put_made(f, &f->context, &f->pool, small_blocks, ids[2]);
+out:
+    mote_store_close(f->store);
+    f->store = NULL;
+    for (int b = 0; b < BLOCKS; b++) {
+        mote__kv_block_unref(&f->pool, small_blocks[b]);
+        mote__kv_block_unref(&large.pool, large_blocks[b]);
+    }
+    mote__kv_pool_deinit(&large.pool);
+}
+
+/* What was removed stays removed, however the index was made; for the rest, as above. */
+static void check_tended(fixture *f, const char *dir, const tended *t, int rebuild,
+                         const char *what)
+{
+    fixture g = *f;
+    acked none = { .snapshot = 0 };
+    snprintf(g.dir, sizeof g.dir, "%s", dir);
+    g.tuning.io = NULL;
+    g.store = NULL;
+    g.log[0] = 0;
+    g.params.budget_bytes = 0;
+    if (fixture_open(&g))
+        fail_msg("%s: does not open: %s", what, g.log);
+    if (rebuild)
+        verify_n(g.store, 1, "blocks");
+    for (int p = 0; p < PROMPTS; p++) {
+        size_t n = match_checked(g.store, &g.context, &g.pool, ids[p], N_IDS, NULL, NULL);
+        if (t->removed[p] && n)
+            fail_msg("%s: prompt %d was removed, %d blocks are back: %s", what, p, (int)n, g.log);
+    }
+    mote_store_close(g.store);
+    g.store = NULL;
+    check(&g, dir, &none, 0, what);
+}
+
+static void crash_tending(void **state)
+{
+    static fixture f;
+    static disk d;
+    tended t;
+    int images = 0;
+    long n = 0;
+    for (long k = 0; k <= n; k++) {                          /* 0: to its end */
+        begin(&f, &d, 1, 1);
+        d.crash_at = k;
+        tending(&f, &t);
+        if (k == 0) {
+            n = d.n_syncs;
+            assert_true(n > 40 && t.removed[0] && t.removed[1]);
+        }
+        for (int seed = 0; seed < seeds; seed++) {
+            char dir[300], what[64];
+            snprintf(dir, sizeof dir, "%s-%d", f.dir, seed);
+            snprintf(what, sizeof what, "tending, crash at sync %ld, seed %d", k, seed);
+            disk_image(&d, dir, (uint64_t)(k * 1000 + seed));
+            check_tended(&f, dir, &t, seed % 2, what);
+            remove_dir(dir);
+            images++;
+        }
+        fixture_end(&f);
+        disk_deinit(&d);
+    }
+    printf("  %ld crash points, %d images\n", n, images);
+}
+
+static void failing_tending(void **state)
+{
+    static fixture f;
+    static disk d;
+    long runs = 0, all[K_KINDS];
+    tended t;
+    begin(&f, &d, 0, 1);
+    tending(&f, &t);
+    memcpy(all, d.seen, sizeof all);
+    fixture_end(&f);
+    disk_deinit(&d);
+    for (int kind = 0; kind < K_KINDS; kind++)
+        for (long n = 1; n <= all[kind]; n += seeds > 10 ? 1 : 1 + all[kind] / 40, runs++) {
+            char what[64];
+            begin(&f, &d, 0, 1);
+            d.fail_at[kind] = n;
+            d.fail_on = runs % 2;
+            tending(&f, &t);
+            snprintf(what, sizeof what, "tending, kind %d, failure %ld", kind, n);
+            memset(
+                &t, 0,
+                sizeof t); /* room that could not be given back brings blocks back with a rebuild */
+            check_tended(&f, f.dir, &t, 0, what);
+            fixture_end(&f);
+            disk_deinit(&d);
+        }
+    printf("  %ld failures\n", runs);
+}
+
 /* ---- each operation failing ---- */
 
 static void each_failure(void **state)
@@ -307,8 +474,11 @@ int main(int argc, char **argv)
     sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
     if (!access("/dev/shm", W_OK))
         setenv("TMPDIR", "/dev/shm", 0);                     /* thousands of stores; what a disk would lose is in the log */
-    const struct CMUnitTest tests[] = { cmocka_unit_test(crash_strict), cmocka_unit_test(crash_evicting), cmocka_unit_test(each_failure),
-                                        cmocka_unit_test(each_allocation), cmocka_unit_test(each_sqlite_allocation),
-                                        cmocka_unit_test(index_flips) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crash_strict),           cmocka_unit_test(crash_evicting),
+        cmocka_unit_test(crash_tending),          cmocka_unit_test(failing_tending),
+        cmocka_unit_test(each_failure),           cmocka_unit_test(each_allocation),
+        cmocka_unit_test(each_sqlite_allocation), cmocka_unit_test(index_flips)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -368,7 +368,7 @@ static void eviction(void **state)
 {
     fixture f;
     fixture_init(&f, BYTES);
-    f.params.budget_bytes = 20 * SLOT_BYTES;
+    f.params.budget_bytes = 20 * SLOT_BYTES + 4096;          /* and the header of a segment */
     must_open(&f);
     int32_t p[5][8 * 256];
     for (int i = 0; i < 5; i++)
