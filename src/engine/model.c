@@ -125,6 +125,23 @@ static int open_tokenizer_only(mote_model *m, mote_err *err)
     return rc ? rc : mote__model_specials(m, m->path, err);
 }
 
+/* With neither weights nor tokenizer nothing else would notice a misspelt path. */
+static int find_model(const mote_model *m, mote_err *err)
+{
+    static const char *const files[] = { "", "/config.json", "/tokenizer.json" };
+    struct stat st;
+    char file[4200];
+    int found = m->wording.path != NULL;
+    for (size_t i = 0; i < 3 && !found; i++) {
+        snprintf(file, sizeof file, "%s%s", m->path, files[i]);
+        found = stat(file, &st) == 0 && S_ISREG(st.st_mode);
+    }
+    return found ? 0
+                 : mote__fail(err, MOTE_EIO,
+                              "%s: no model: neither config.json, tokenizer.json nor "
+                              "encoding/encoding.py is there", m->path);
+}
+
 /* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and memory stays bounded. */
 size_t mote__chunk_rows(const mote__net *net)
 {
@@ -205,6 +222,8 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     }
     if (!rc)
         rc = mote__wording_load(&m->wording, path, err);
+    if (!rc && p->tokenizer_only && p->no_tokenizer)
+        rc = find_model(m, err);
     if (rc) {
         mote_model_close(m);
         return rc;

@@ -619,6 +619,8 @@ def chat_takes_the_model_s_wording():
     shutil.copy(os.path.join(NANO, "config.json"), bare)
     expect(shown(bare, TALK) == shown(NANO, TALK), "no weights")
     one_line_error(mote("chat", bare, "--messages", "-", "--show-prompt", "--ids", stdin=b"[]"), 1, "tokenizer.json")
+    for path in (os.path.join(TMP, "no-such-folder"), os.path.join(ROOT, "docs")):
+        one_line_error(mote("chat", path, "--messages", "-", "--show-prompt", stdin=b"[]"), 1, path, "config.json")
     twin = os.path.join(ROOT, "models", "twins", "gqa")
     one_line_error(mote("chat", twin, "--messages", "-", "--show-prompt", stdin=b"[]"), 1, "chat format")
 
