@@ -221,6 +221,10 @@ int mote__config_quantization(const reader *r)
         rc = mote__config_string(r, q, "scale_fmt", "ue8m0");
     if (!rc)
         rc = mote__json_get(&block, q, "weight_block_size", JSON_ARRAY, r->what, r->err);
+    if (!rc && !block && r->config->arch == MOTE_ARCH_DENSE)
+        rc = mote__fail(r->err, MOTE_EUNSUPPORTED,
+                        "%s: 'weight_block_size' is missing: scales of whole tensors are not read",
+                        r->what);
     double side[2] = { 0, 0 };
     for (size_t i = 0; !rc && block && i < 2; i++)
         mote__config_whole(json_array_get(block, i), &side[i]);

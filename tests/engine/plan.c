@@ -402,9 +402,16 @@ static void test_sliding(void **state)
     o = json_load_file(source_path("tests/data/config/qwen2.5-7b.json"), 0, NULL);
     json_object_set_new(o, "use_sliding_window", json_true());
     json_object_set_new(o, "max_window_layers", json_integer(20));
+    json_object_set_new(o, "sliding_window", json_integer(4096));
     assert_int_equal(json_dump_file(o, path, 0), 0);
     r = plan(path, NULL, NULL, 0, 0);
-    assert_true(num(r, "global_bytes_per_token") == 20 * 2048 && num(r, "window_tokens") == 131072);
+    assert_true(num(r, "global_bytes_per_token") == 20 * 2048 && num(r, "window_tokens") == 4096);
+    json_decref(r);
+    /* a window as long as the context is none */
+    json_object_set_new(o, "sliding_window", json_integer(131072));
+    assert_int_equal(json_dump_file(o, path, 0), 0);
+    r = plan(path, NULL, NULL, 0, 0);
+    assert_true(num(r, "global_bytes_per_token") == 28 * 2048 && num(r, "window_tokens") == 0);
     json_decref(r);
     json_decref(o);
     unlink(path);

@@ -272,6 +272,7 @@ static void writers_keep_the_budget(void **state)
     if (most > budget + N * mote__slot_bytes(LARGE))
         fail_msg("%llu bytes on disk", (unsigned long long)most);
     assert_true(looks > 5 && most > budget / 2);
+    f.now = (int64_t)time(NULL); /* the children's clock */
     must_open(&f);
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
     fixture_end(&f);
@@ -638,13 +639,14 @@ static void one_segment_is_repaired(void **state)
     make_ids(ids, MAX, 9, 0);
     put_prompt(&f, ids, 12);
     f.now += 1000;
-    /* rows that are wrong: a generation, a provenance, one forgotten together with its slot */
+    /* rows that are wrong: a generation, a provenance, one forgotten together with its slot (which
+     * is noticed and taken in before a repair begins) */
     exec_index(&f, "UPDATE block SET generation = generation + 5 WHERE segment = 1 AND slot = 0");
     exec_index(&f, "UPDATE block SET n_blocks = 77 WHERE segment = 1 AND slot = 1");
     exec_index(&f, "DELETE FROM block WHERE segment = 1 AND slot = 2");
     json_t *o = repaired(&f, 1);
-    if (number_of(o, "kept") != 1 || number_of(o, "added") != 3 || number_of(o, "dropped") != 2 ||
-        number_of(o, "damaged") != 5)
+    if (number_of(o, "kept") != 2 || number_of(o, "added") != 2 || number_of(o, "dropped") != 2 ||
+        number_of(o, "damaged") != 4)
         fail_msg("%s", json_dumps(o, 0));
     json_decref(o);
     assert_int_equal(match_n(&f, ids, MAX), 12);
