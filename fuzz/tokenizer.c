@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "file/tokenizer.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "base/json_string.h"
 #include "file/config.h"
 #include "file/fingerprint.h"
 #include "file/names.h"
@@ -80,7 +81,7 @@ static int meet(void *ctx, const mote__expected *e)
     }
     if (!t) {
         if (in->n_missing++ < LIST_MAX)
-            json_array_append_new(in->missing, json_string(e->name));
+            json_array_append_new(in->missing, mote__json_string(e->name));
         return 0;
     }
     in->n_found++;
@@ -88,7 +89,7 @@ static int meet(void *ctx, const mote__expected *e)
                (e->dtypes >> t->dtype & 1);
     if (!fits && in->n_mismatched++ < LIST_MAX) {
         json_t *o = json_object();
-        put(o, "name", json_string(t->name));
+        put(o, "name", mote__json_string(t->name));
         put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
         put(o, "shape", shape_json(t->shape, t->n_dims));
         put(o, "expected_dtype", json_string(mote__dtype_name(e->dtype)));
@@ -133,7 +134,7 @@ static json_t *completeness_json(inspection *in)
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const char *name = mote__checkpoint_tensor(in->ckpt, i)->name;
         if (mote__tensor_class(name, in->config, NULL, NULL) == MOTE_TC_UNKNOWN && n_unknown++ < LIST_MAX)
-            json_array_append_new(unknown, json_string(name));
+            json_array_append_new(unknown, mote__json_string(name));
     }
     put(o, "complete", json_boolean(!in->n_missing && !in->n_mismatched));
     put(o, "expected", count(in->n_expected));
@@ -194,7 +195,7 @@ static json_t *shards_json(const mote__checkpoint *ckpt)
     for (size_t i = 0; i < n; i++) {
         const char *path = mote__checkpoint_shard_path(ckpt, i), *slash = strrchr(path, '/');
         json_t *o = json_object();
-        put(o, "file", json_string(slash ? slash + 1 : path));
+        put(o, "file", mote__json_string(slash ? slash + 1 : path));
         put(o, "bytes", count(mote__checkpoint_shard_bytes(ckpt, i)));
         put(o, "tensors", count(sums[i].tensors));
         put(o, "tensor_bytes", count(sums[i].bytes));
@@ -250,7 +251,7 @@ static json_t *tensors_json(const inspection *in)
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const mote__tensor *t = mote__checkpoint_tensor(in->ckpt, i);
         json_t *o = json_object();
-        put(o, "name", json_string(t->name));
+        put(o, "name", mote__json_string(t->name));
         put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
         put(o, "shape", shape_json(t->shape, t->n_dims));
         put(o, "bytes", count(t->n_bytes));
@@ -285,9 +286,9 @@ int mote_inspect_json(const char *path, char **json, mote_err *err)
     }
     if (config_path && !mote__config_load(config, config_path, &why))
         in.config = config;
-    put(o, "path", json_string(path));
+    put(o, "path", mote__json_string(path));
     put(o, "config", config_json(in.config));
-    put(o, "config_error", why.message[0] ? json_string(why.message) : json_null());
+    put(o, "config_error", why.message[0] ? mote__json_string(why.message) : json_null());
     put(o, "n_tensors", count(mote__checkpoint_n_tensors(ckpt)));
     put(o, "tensor_bytes", count(mote__checkpoint_bytes(ckpt)));
     put(o, "shards", shards);

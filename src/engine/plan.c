@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json_string.h"
 #include "base/mem.h"
 #include "file/json.h"
 
@@ -246,14 +247,14 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     per_token(c, v);
     double now = sum4(v);
     int v41 = !strcmp(p->family, "deepseek_v41");
-    put(o, "path", json_string(p->path));
+    put(o, "path", mote__json_string(p->path));
     put(o, "family", json_string(p->family));
-    put(o, "model_type", json_string(p->model_type));
+    put(o, "model_type", mote__json_string(p->model_type));
     put(o, "layers", bytes(p->n_layers));
     if (v41)
         put(o, "encoder_layers", bytes(p->config.decoder_start));
     put(o, "runs", json_boolean(p->runs));
-    put(o, "runs_note", p->runs_note[0] ? json_string(p->runs_note) : json_null());
+    put(o, "runs_note", p->runs_note[0] ? mote__json_string(p->runs_note) : json_null());
     put(o, "max_context", bytes(p->max_context));
     put(o, "n_parameters", strcmp(p->weights_source, "unknown") ? bytes(p->n_parameters) : json_null());
     put(o, "kv", json_string(c->kv));
@@ -277,7 +278,7 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "references", references_json(now));
     put(o, "weights", weights_json(p));
     put(o, "weights_source", json_string(p->weights_source));
-    put(o, "weights_note", p->weights_note[0] ? json_string(p->weights_note) : json_null());
+    put(o, "weights_note", p->weights_note[0] ? mote__json_string(p->weights_note) : json_null());
     put(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
     if (ram)
         put(o, "ram", ram_json(p, c, ram));

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "file/tokenizer.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 static int reserve(mote__detok *d, size_t n)
 {

@@ -16,7 +16,7 @@ void mote__tokenizer_close(mote__tokenizer *tok);
 size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* largest id + 1 */
 
 /* flags: MOTE_ENCODE_PLAIN as in the public header (BOS is the caller's). *ids malloc'd. Invalid UTF-8 counts as
- * U+FFFD, one for each maximal subpart (file/utf8.h). With PLAIN no added token is matched at all, special or not. */
+ * U+FFFD, one for each maximal subpart (base/utf8.h). With PLAIN no added token is matched at all, special or not. */
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err);
 /* Text made of pieces, n bytes in all of valid UTF-8: added tokens are matched inside literal pieces only (never

@@ -1,7 +1,7 @@
 /* Streaming detokenisation and UTF-8 repair against a slow decoder written from the WHATWG state machine. */
 #include "base/mem.h"
 #include "file/tokenizer.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 #include "test.h"
 
 /* The WHATWG UTF-8 decoder, byte by byte. out has room for 3 bytes per input byte and 3 more. */
