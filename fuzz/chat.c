@@ -64,12 +64,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mote_chat_params p = { .thinking = data[0] & 1, .reasoning_effort = data[0] >> 1, .tools_json = tools };
     mote_err err = { 0 };
     mote__tokenizer *tok = built_in();
-    int rc = mote__chat_format(&text, messages, &p, &err);
+    size_t n;
+    int rc = mote__chat_format(&text, &n, messages, &p, &err);
     if (rc)
         check(err.code == rc && *err.message && !text, "a refusal without a sentence");
     else {
         int32_t *ids;
-        size_t n_ids, at = 0, length, n = strlen(text);
+        size_t n_ids, at = 0, length;
         check(mote__utf8_valid((const uint8_t *)text, n) == n, "the prompt is not valid UTF-8");
         check(!mote__chat_encode(tok, messages, &p, 0, SIZE_MAX, &ids, &n_ids, &err), "the prompt cannot be encoded");
         int open = 0;                         /* inside <think> */

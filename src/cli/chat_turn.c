@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 
@@ -92,10 +93,10 @@ static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows 
 /* A reply can end inside a character; what follows could not be encoded from there. */
 static int whole_characters(const char *prompt, size_t at) { return ((unsigned char)prompt[at] & 0xc0) != 0x80; }
 
-static size_t common_prefix(const text *held, const char *prompt)
+static size_t common_prefix(const text *held, const char *prompt, size_t n_prompt)
 {
     size_t n = 0;
-    while (n < held->n && prompt[n] && held->data[n] == prompt[n])
+    while (n < held->n && n < n_prompt && held->data[n] == prompt[n])
         n++;
     return n;
 }
@@ -134,7 +135,8 @@ static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *
         const char *piece = mote_token_bytes(c->model, c->saved_ids[i], &len);
         if (i == c->saved_mark)
             at_mark = at;
-        if (!piece || len >= n - at || memcmp(prompt + at, piece, len))
+        int none = !piece && c->saved_ids[i] >= 0 && (size_t)c->saved_ids[i] < c->info.vocab;      /* as a padded vocabulary has */
+        if (!none && (!piece || len >= n - at || memcmp(prompt + at, piece, len)))
             break;                                               /* one byte at least stays to be fed */
         at += len;
     }
@@ -196,7 +198,7 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
 /* Bring the session to hold exactly `prompt`, with the logits of its last token. */
 static int sync_session(chat *c, const chat_prompt *p, turn *t, mote_err *err)
 {
-    size_t n = p->n, same = common_prefix(&c->held, p->text), opener = opener_bytes(p->text, n), head = n - opener;
+    size_t n = p->n, same = common_prefix(&c->held, p->text, n), opener = opener_bytes(p->text, n), head = n - opener;
     int rc = MOTE_OK, fresh = !c->session || c->held.n == 0;
     if (!fresh && same == c->held.n && same < n && whole_characters(p->text, same))
         ;                                                       /* case 1 */
@@ -234,13 +236,13 @@ static int format_prompt(chat *c, chat_prompt *p, mote_err *err)
 {
     json_t *all = json_array();
     if (c->system)
-        json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
-    json_array_extend(all, c->messages);
-    *p = (chat_prompt){ .messages = json_dumps(all, 0) };
+        json_array_append_new(all, json_pack("{s:s, s:O}", "role", "system", "content", c->system));
+    int whole = json_array_size(all) == !!c->system && !json_array_extend(all, c->messages);
+    *p = (chat_prompt){ .messages = whole ? json_dumps(all, 0) : NULL };
     json_decref(all);
-    int rc = p->messages ? mote_chat_format(&p->text, p->messages, &c->format, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
-    p->n = rc ? 0 : strlen(p->text);
-    return rc;
+    if (!p->messages)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory");
+    return mote_chat_prompt(c->model, p->messages, &c->format, &p->text, &p->n, err);
 }
 
 /* ---- a reply ---- */
@@ -261,19 +263,20 @@ static void show(reply *r, size_t end)
     r->shown = end > r->shown ? end : r->shown;
 }
 
-static int on_text(void *ctx, const char *bytes)
+static int on_text(void *ctx, const char *bytes, size_t n)
 {
     static const char closer[] = "</think>";
     reply *r = ctx;
-    if (text_add(&r->raw, bytes, strlen(bytes), r->err))
+    if (text_add(&r->raw, bytes, n, r->err))
         return 1;
     size_t end = r->raw.n;
     if (r->thinking) {
-        char *at = strstr(r->raw.data, closer);
+        char *at = memmem(r->raw.data, r->raw.n, closer, strlen(closer));
         if (at) {
             show(r, (size_t)(at - r->raw.data));
             if (r->f)
                 fputs(r->c->dim ? "\033[0m\n\n" : "\n\n", r->f);
+            cli_signals_undo(NULL);
             r->shown = (size_t)(at - r->raw.data) + strlen(closer);
             r->thinking = 0;
         } else if (end >= strlen(closer))
@@ -285,18 +288,30 @@ static int on_text(void *ctx, const char *bytes)
     return r->status = r->f ? cli_flush() : CLI_OK;
 }
 
+/* What a reply says: its content, and in thinking mode the reasoning before it. New references; NULL: out of memory. */
+static json_t *reply_content(const chat *c, const text *raw)
+{
+    const char *closer = c->format.thinking && raw->n ? memmem(raw->data, raw->n, "</think>", strlen("</think>")) : NULL;
+    if (closer)
+        closer += strlen("</think>");
+    return closer ? mote__json_bytes(closer, raw->n - (size_t)(closer - raw->data)) : mote__json_bytes(raw->data, c->format.thinking ? 0 : raw->n);
+}
+
+static json_t *reply_reasoning(const chat *c, const text *raw)
+{
+    if (!c->format.thinking)
+        return json_null();
+    const char *closer = raw->n ? memmem(raw->data, raw->n, "</think>", strlen("</think>")) : NULL;
+    return mote__json_bytes(raw->data, closer ? (size_t)(closer - raw->data) : raw->n);
+}
+
 static void print_reply_json(const chat *c, const reply *r, const cli_gen_result *g, const turn *t)
 {
-    const char *closer = c->format.thinking ? strstr(r->raw.data ? r->raw.data : "", "</think>") : NULL;
-    const char *content = closer ? closer + strlen("</think>") : c->format.thinking ? "" : r->raw.data ? r->raw.data : "";
-    json_t *reasoning = !c->format.thinking ? json_null()
-                        : closer            ? json_stringn(r->raw.data, (size_t)(closer - r->raw.data))
-                                            : json_string(r->raw.data ? r->raw.data : "");
-    json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:I}", "content", content, "reasoning", reasoning,
-                          "finish_reason", cli_finish_names[g->finish], "new_tokens", (json_int_t)t->n_new, "reply_tokens",
-                          (json_int_t)g->n_ids, "context_tokens", (json_int_t)mote_session_length(c->session),
-                          "prefill_tokens_per_s", cli_json_real(t->seconds > 0 ? (double)t->n_new / t->seconds : 0), "decode_tokens_per_s",
-                          g->n_steps ? cli_json_real((double)g->n_steps / g->seconds) : json_null(), "seed",
+    json_t *o = json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:I}", "content", reply_content(c, &r->raw), "reasoning",
+                          reply_reasoning(c, &r->raw), "finish_reason", cli_finish_names[g->finish], "new_tokens", (json_int_t)t->n_new,
+                          "reply_tokens", (json_int_t)g->n_ids, "context_tokens", (json_int_t)mote_session_length(c->session),
+                          "prefill_tokens_per_s", cli_json_real(t->seconds > 0 ? (double)t->n_new / t->seconds : 0),
+                          "decode_tokens_per_s", g->n_steps ? cli_json_real((double)g->n_steps / g->seconds) : json_null(), "seed",
                           (json_int_t)c->sample.seed);
     if (o) {
         json_object_set_new(o, "reused_tokens", json_integer((json_int_t)t->from.reused_tokens));
@@ -307,29 +322,26 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
     cli_print_json(o, JSON_COMPACT);
 }
 
-/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the same text. */
+/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the same text. A token without text,
+ * as a padded vocabulary has, adds none, as the reply shows none. */
 static int hold_reply(chat *c, const cli_gen_result *g, mote_err *err)
 {
     int rc = MOTE_OK;
     for (size_t i = 0; !rc && i < g->n_fed; i++) {
         size_t n = 0;
         const char *bytes = mote_token_bytes(c->model, g->ids[i], &n);
-        rc = bytes ? text_add(&c->held, bytes, n, err)
-                   : mote__fail(err, MOTE_EINVAL, "token %d has no text", (int)g->ids[i]);
+        if (bytes)
+            rc = text_add(&c->held, bytes, n, err);
     }
     return rc;
 }
 
-static void remember(chat *c, const reply *r)
+static int remember(chat *c, const reply *r, mote_err *err)
 {
-    const char *raw = r->raw.data ? r->raw.data : "";
-    const char *closer = c->format.thinking ? strstr(raw, "</think>") : NULL;
-    json_t *m = json_pack("{s:s, s:s}", "role", "assistant", "content", closer ? closer + strlen("</think>")
-                                                                      : c->format.thinking ? "" : raw);
-    if (c->format.thinking)
-        json_object_set_new(m, "reasoning_content",
-                            closer ? json_stringn(raw, (size_t)(closer - raw)) : json_string(raw));
-    json_array_append_new(c->messages, m);
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", reply_content(c, &r->raw));
+    int bad = !m || (c->format.thinking && json_object_set_new(m, "reasoning_content", reply_reasoning(c, &r->raw)));
+    bad = json_array_append_new(c->messages, bad ? (json_decref(m), NULL) : m);
+    return bad ? mote__fail(err, MOTE_ENOMEM, "out of memory for the reply") : MOTE_OK;
 }
 
 /* The end of a turn: what the next process needs to go on. A history that cannot be written is said and ends a conversation
@@ -364,20 +376,25 @@ int cli_chat_answer(chat *c)
         rc = sync_session(c, &p, &t, &err);
     if (!rc) {
         cli_gen_params how = { .sample = c->sample, .n_max = c->n_max, .on_text = on_text, .ctx = &r };
-        how.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
-        if (c->dim && r.thinking)
+        how.sample.seed = c->sample.seed + c->n_turns;         /* /regen should say something else */
+        if (c->dim && r.thinking) {
             fputs("\033[2m", stdout);
+            cli_signals_undo("\033[0m\n");
+        }
         rc = cli_generate(c->model, c->session, &c->info, &how, &g, &err);
         show(&r, r.raw.n);
         if (c->dim && r.thinking)
             fputs("\033[0m", stdout);
+        cli_signals_undo(NULL);
         if (r.f)
             fputs("\n", r.f);
     }
     if (!rc)
         rc = hold_reply(c, &g, &err);
+    if (!rc)
+        rc = remember(c, &r, &err);
     if (!rc) {
-        remember(c, &r);
+        c->n_turns++;
         status = r.status ? r.status : cli_flush();
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
             print_reply_json(c, &r, &g, &t);

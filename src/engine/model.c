@@ -351,14 +351,18 @@ void mote_detok_destroy(mote_detok *d)
     free(d);
 }
 
-int mote_detok_push(mote_detok *d, int32_t id, const char **text, mote_err *err)
+int mote_detok_push(mote_detok *d, int32_t id, const char **text, size_t *n_bytes, mote_err *err)
 {
-    size_t n = 0;
+    size_t n = 0, n_text;
     const char *bytes = mote_token_is_special(d->model, id) ? NULL : mote_token_bytes(d->model, id, &n);
-    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text, err);
+    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text, n_bytes ? n_bytes : &n_text, err);
 }
 
-const char *mote_detok_finish(mote_detok *d) { return mote__detok_finish(&d->d); }
+const char *mote_detok_finish(mote_detok *d, size_t *n_bytes)
+{
+    size_t n_text;
+    return mote__detok_finish(&d->d, n_bytes ? n_bytes : &n_text);
+}
 
 int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab, mote_err *err)
 {
@@ -369,9 +373,23 @@ int mote_logits_write(const char *path, const float *logits, size_t n_rows, size
 
 /* ---- chat -------------------------------------------------------------------------------------------------- */
 
+int mote_chat_prompt(const mote_model *m, const char *messages_json, const mote_chat_params *params, char **prompt, size_t *n_bytes,
+                     mote_err *err)
+{
+    (void)m;
+    return mote__chat_format(prompt, n_bytes, messages_json, params, err);
+}
+
 int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err)
 {
-    return mote__chat_format(prompt, messages_json, params, err);
+    size_t n;
+    int rc = mote__chat_format(prompt, &n, messages_json, params, err);
+    if (!rc && memchr(*prompt, 0, n)) {
+        mote_free(*prompt);
+        *prompt = NULL;
+        rc = mote__fail(err, MOTE_EUNSUPPORTED, "a message holds U+0000: mote_chat_prompt gives the prompt with its length");
+    }
+    return rc;
 }
 
 int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, size_t from, size_t to, int32_t **ids,

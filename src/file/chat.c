@@ -216,7 +216,7 @@ static void drop_prompt(prompt *p)
     mote__buf_deinit(&p->pieces);
 }
 
-int mote__chat_format(char **out, const char *messages_json, const mote_chat_params *params, mote_err *err)
+int mote__chat_format(char **out, size_t *n_out, const char *messages_json, const mote_chat_params *params, mote_err *err)
 {
     prompt p;
     *out = NULL;
@@ -226,6 +226,8 @@ int mote__chat_format(char **out, const char *messages_json, const mote_chat_par
         if (*out) {
             memcpy(*out, p.text.data, p.text.size);
             (*out)[p.text.size] = 0;
+            if (n_out)
+                *n_out = p.text.size;
         } else
             rc = mote__fail(err, MOTE_ENOMEM, "out of memory while writing a chat prompt");
     }

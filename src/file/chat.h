@@ -10,8 +10,8 @@
 
 #include "file/tokenizer.h"
 
-/* *out: malloc'd. MOTE_EFORMAT names the message and the key. */
-int mote__chat_format(char **out, const char *messages_json, const mote_chat_params *params, mote_err *err);
+/* *out: malloc'd, *n_out (may be NULL) bytes, zero characters of messages among them, and a 0. MOTE_EFORMAT names the message and the key. */
+int mote__chat_format(char **out, size_t *n_out, const char *messages_json, const mote_chat_params *params, mote_err *err);
 /* The bytes [from, to) of that text (to may lie beyond its end). *ids: malloc'd. MOTE_EUNSUPPORTED when the tokenizer lacks a token
  * that the prompt needs; MOTE_EINVAL when the range begins or ends inside a character. */
 int mote__chat_encode(const mote__tokenizer *tok, const char *messages_json, const mote_chat_params *params, size_t from, size_t to,

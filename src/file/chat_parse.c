@@ -170,6 +170,8 @@ static int parse_message(mote__chat *chat, mote__chat_message *m, json_t *messag
     if (m->role == MOTE_CHAT_TOOL ? !call_id : call_id != NULL)
         return BAD(err, m->role == MOTE_CHAT_TOOL ? "%s: 'tool_call_id' is missing" :
                         "%s: 'tool_call_id' belongs to tool messages only", where);
+    if (strlen(reasoning ? json_string_value(reasoning) : "") != json_string_length(reasoning))
+        return BAD(err, "%s: 'reasoning_content' holds U+0000", where);
     m->call_id = json_string_value(call_id);
     m->reasoning = reasoning ? json_string_value(reasoning) : "";
     json_array_foreach(calls, i, call) {
@@ -215,7 +217,7 @@ int mote__chat_parse(mote__chat *chat, const char *messages_json, const char *to
 {
     *chat = (mote__chat){ 0 };
     mote__buf_init(&chat->calls, NULL, MOTE_MEM_OTHER);
-    int rc = mote__json_parse(&chat->messages_root, messages_json, strlen(messages_json), "messages", err);
+    int rc = mote__json_parse_texts(&chat->messages_root, messages_json, strlen(messages_json), "messages", err);
     if (rc)
         return rc;
     if (!json_is_array(chat->messages_root))

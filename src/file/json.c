@@ -4,10 +4,10 @@
 
 #include "base/map.h"
 
-int mote__json_parse(json_t **root, const char *text, size_t n, const char *what, mote_err *err)
+static int parse(json_t **root, const char *text, size_t n, size_t flags, const char *what, mote_err *err)
 {
     json_error_t e;
-    *root = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &e);
+    *root = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | flags, &e);
     if (*root)
         return MOTE_OK;
     if (json_error_code(&e) == json_error_out_of_memory)
@@ -15,6 +15,16 @@ int mote__json_parse(json_t **root, const char *text, size_t n, const char *what
     if (e.line < 0)
         return mote__fail(err, MOTE_EFORMAT, "%s: %s", what, e.text);
     return mote__fail(err, MOTE_EFORMAT, "%s: line %d column %d: %s", what, e.line, e.column, e.text);
+}
+
+int mote__json_parse(json_t **root, const char *text, size_t n, const char *what, mote_err *err)
+{
+    return parse(root, text, n, 0, what, err);
+}
+
+int mote__json_parse_texts(json_t **root, const char *text, size_t n, const char *what, mote_err *err)
+{
+    return parse(root, text, n, JSON_ALLOW_NUL, what, err);
 }
 
 int mote__json_load(json_t **root, const char *path, size_t max_bytes, mote_err *err)

@@ -11,6 +11,8 @@
 int mote__json_load(json_t **root, const char *path, size_t max_bytes, mote_err *err);
 /* Parse text; `what` stands in for the path in messages. */
 int mote__json_parse(json_t **root, const char *text, size_t n, const char *what, mote_err *err);
+/* The same where values are text of people and models: they may hold zero characters, so they have lengths. */
+int mote__json_parse_texts(json_t **root, const char *text, size_t n, const char *what, mote_err *err);
 
 /* "an object", "a string", ...; "nothing" for NULL */
 const char *mote__json_kind(const json_t *value);

@@ -39,8 +39,8 @@ int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_m
 
 /* Streaming detokenisation; text never ends inside a character. */
 typedef struct mote__detok { unsigned char pending[4]; unsigned n_pending; char *out; size_t out_capacity; } mote__detok;
-int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, mote_err *err);
-const char *mote__detok_finish(mote__detok *d);
+int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text, mote_err *err);
+const char *mote__detok_finish(mote__detok *d, size_t *n_text);
 void mote__detok_deinit(mote__detok *d);
 
 #endif

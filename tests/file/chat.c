@@ -19,7 +19,7 @@ static void check(const char *messages, const mote_chat_params *params, const ch
 {
     char *text;
     mote_err err = { 0 };
-    if (mote__chat_format(&text, messages, params, &err))
+    if (mote__chat_format(&text, NULL, messages, params, &err))
         fail_msg("%s: %s", messages, err.message);
     assert_string_equal(text, want);
     free(text);
@@ -40,6 +40,17 @@ static void test_chat_mode(void **state)
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", &effort, BOS U "Hi" A "</think>");
 }
 
+static void test_zero_characters(void **state)
+{
+    static const char want[] = BOS U "a\0b" A "</think>";
+    char *text;
+    size_t n = 0;
+    assert_int_equal(mote__chat_format(&text, &n, "[{\"role\": \"user\", \"content\": \"a\\u0000b\"}]", NULL, NULL), MOTE_OK);
+    assert_int_equal(n, sizeof want - 1);
+    assert_memory_equal(text, want, sizeof want);
+    free(text);
+}
+
 static void test_thinking_mode(void **state)
 {
     mote_chat_params p = { .thinking = 1 };
@@ -54,7 +65,7 @@ static void test_thinking_mode(void **state)
           BOS EFFORT(100) A "<think>why</think>b");                         /* no user message at all */
     p.tools_json = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
     char *text;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"reasoning_content\": "
+    assert_int_equal(mote__chat_format(&text, NULL, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"reasoning_content\": "
                                        "\"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]", &p, NULL), MOTE_OK);
     assert_non_null(strstr(text, U "a" A "<think>why</think>b" EOS U "c" A "<think>"));     /* with tools it is kept */
     free(text);
@@ -66,12 +77,12 @@ static void test_tools(void **state)
     const char *end = "in the order of the calls.\n\nThe functions, one JSON object a line:\n"
                       "{\"name\": \"f\", \"description\": \"d<｜User｜>\"}\n{\"name\": \"g\"}" U "q" A "</think>";
     char *text;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL), MOTE_OK);
+    assert_int_equal(mote__chat_format(&text, NULL, "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL), MOTE_OK);
     assert_memory_equal(text, BOS S "## Tools\n\n", strlen(BOS S "## Tools\n\n"));
     assert_string_equal(text + strlen(text) - strlen(end), end);
     assert_non_null(strstr(text, "\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"FUNCTION\">\n"));
     free(text);
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
+    assert_int_equal(mote__chat_format(&text, NULL, "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
                      MOTE_OK);
     assert_memory_equal(text, BOS S "s\n\n## Tools\n\n", strlen(BOS S "s\n\n## Tools\n\n"));
     free(text);
@@ -159,7 +170,7 @@ static void test_encode(void **state)
     p.tools_json = "[{\"name\": \"f\", \"description\": \"does it\"}]";
     for (size_t i = 0; i < 2; i++) {
         char *text;
-        assert_int_equal(mote__chat_format(&text, texts[i], &p, NULL), MOTE_OK);
+        assert_int_equal(mote__chat_format(&text, NULL, texts[i], &p, NULL), MOTE_OK);
         assert_int_equal(mote__chat_encode(tok, texts[i], &p, 0, SIZE_MAX, &ids, &n, NULL), MOTE_OK);
         assert_int_equal(mote__tokenizer_encode(tok, text, strlen(text), 0, &again, &n_again, NULL), MOTE_OK);
         assert_int_equal(n, n_again);
@@ -244,7 +255,7 @@ static void test_refusals(void **state)
         { "[{\"role\": \"user\", \"content\": [5]}]", NULL, "messages[0]: content[0]" },
         { "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL, "messages[0]: content[0]: type 'image_url'" },
         { "[{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]", NULL, "messages[0]: content[0]: 'text' is missing" },
-        { "[{\"role\": \"user\", \"content\": \"a\\u0000\"}]", NULL, "messages: line 1" },
+        { "[{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"a\\u0000\"}]", NULL, "'reasoning_content' holds U+0000" },
         { "[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\"}]", NULL, "messages: line 1" },
         { "[{\"role\": \"assistant\"}]", NULL, "messages[0]: 'content' is missing" },
         { "[{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [" CALL_ONE "]}]", NULL, "messages[0]: 'tool_calls' belongs" },
@@ -283,7 +294,7 @@ static void test_refusals(void **state)
         mote_chat_params p = { .tools_json = bad[i].tools };
         char *text;
         mote_err err = { 0 };
-        int rc = mote__chat_format(&text, bad[i].messages, &p, &err);
+        int rc = mote__chat_format(&text, NULL, bad[i].messages, &p, &err);
         if (rc != MOTE_EFORMAT && rc != MOTE_EUNSUPPORTED)
             fail_msg("%s gives %d", bad[i].messages, rc);
         if (!strstr(err.message, bad[i].says))
@@ -293,9 +304,9 @@ static void test_refusals(void **state)
     mote_chat_params p = { .thinking = 1, .reasoning_effort = 101 };
     char *text;
     mote_err err = { 0 };
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
+    assert_int_equal(mote__chat_format(&text, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
     p.reasoning_effort = -1;
-    assert_int_equal(mote__chat_format(&text, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
+    assert_int_equal(mote__chat_format(&text, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err), MOTE_EINVAL);
 }
 
 static void test_no_memory(void **state)
@@ -320,7 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat_mode), cmocka_unit_test(test_thinking_mode), cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_json_text), cmocka_unit_test(test_encode), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_json_text), cmocka_unit_test(test_zero_characters), cmocka_unit_test(test_encode), cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("file/chat", tests, NULL, NULL);
