@@ -207,8 +207,8 @@ int mote__replace_is_stdout(const char *path)
 {
     char *target = follow(path);
     struct stat st, out;
-    int is = target && named_descriptor(target) == STDOUT_FILENO;
-    if (target && !is && !stat(target, &st) && !fstat(STDOUT_FILENO, &out))
+    int known = target ? named_descriptor(target) : -1, is = known == STDOUT_FILENO;
+    if (target && known < 0 && !stat(target, &st) && !fstat(STDOUT_FILENO, &out))
         is = (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && st.st_dev == out.st_dev && st.st_ino == out.st_ino;
     free(target);
     return is;
