@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "file/chat.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

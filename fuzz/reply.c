@@ -8,7 +8,7 @@
 
 #include "file/chat.h"
 #include "file/reply.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "file/tokenizer.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,7 +47,7 @@ static mote__tokenizer *built_in(void)
 static void encode(const mote__tokenizer *tok, const uint8_t *text, size_t n, int flags)
 {
     int32_t *ids;
-    size_t n_ids, at = 0, length;
+    size_t n_ids, at = 0, length, spelt = 0, n_piece;
     mote__buf repaired;
     mote__detok d = { 0 };
     const char *piece;
@@ -60,11 +60,14 @@ static void encode(const mote__tokenizer *tok, const uint8_t *text, size_t n, in
             check(bytes && length <= repaired.size - at && !memcmp((char *)repaired.data + at, bytes, length),
                   "ids spell another text");
             check(!flags || !mote__tokenizer_is_added(tok, ids[i]), "an added token in plain text");
-            check(!mote__detok_push(&d, bytes, length, &piece, NULL), "no memory");
-            check(mote__utf8_valid((const uint8_t *)piece, strlen(piece)) == strlen(piece), "a piece is not valid");
+            check(!mote__detok_push(&d, bytes, length, &piece, &n_piece, NULL), "no memory");
+            check(mote__utf8_valid((const uint8_t *)piece, n_piece) == n_piece, "a piece is not valid");
+            check(n_piece <= repaired.size - spelt && (!n_piece || !memcmp(repaired.data + spelt, piece, n_piece)), "detokenised text differs");
+            spelt += n_piece;
         }
         check(at == repaired.size, "ids spell only a part of the text");
-        check(!*mote__detok_finish(&d), "a valid text leaves something over");
+        check(spelt == repaired.size, "detokenised text is shorter");
+        check(!*mote__detok_finish(&d, &n_piece) && !n_piece, "a valid text leaves something over");
         free(ids);
     }
     mote__detok_deinit(&d);

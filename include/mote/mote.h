@@ -138,17 +138,18 @@ typedef enum mote_encode_flags {
  * subpart (a cut-off character is one), as the reference tokenizer does. */
 MOTE_API int mote_encode(const mote_model *model, const char *text, size_t text_bytes, int flags, int32_t **ids,
                          size_t *n_ids, mote_err *err);
-/* Bytes of one token (not always whole UTF-8); borrowed from the model. NULL for an unknown id. */
+/* Bytes of one token (not always whole UTF-8); borrowed from the model. NULL for an id without text. */
 MOTE_API const char *mote_token_bytes(const mote_model *model, int32_t id, size_t *n_bytes);
 MOTE_API int mote_token_is_special(const mote_model *model, int32_t id);
 /* Streaming: feed ids one by one and get text that never ends inside a character. */
 typedef struct mote_detok mote_detok;
 MOTE_API int mote_detok_create(mote_detok **detok, const mote_model *model, mote_err *err);
 MOTE_API void mote_detok_destroy(mote_detok *detok);
-/* *text: 0-terminated, valid until the next call; may be "". An invalid sequence becomes U+FFFD. Special tokens
- * give no text. mote_detok_finish returns what an unfinished character left (as U+FFFD) and resets. */
-MOTE_API int mote_detok_push(mote_detok *detok, int32_t id, const char **text, mote_err *err);
-MOTE_API const char *mote_detok_finish(mote_detok *detok);
+/* *text: n_bytes (may be NULL) of text, zero bytes of the model among them, and a 0; valid until the next call; may be "". An
+ * invalid sequence becomes U+FFFD. Special tokens and ids that have no text (a vocabulary may be padded) give none.
+ * mote_detok_finish returns what an unfinished character left (as U+FFFD) and resets. */
+MOTE_API int mote_detok_push(mote_detok *detok, int32_t id, const char **text, size_t *n_bytes, mote_err *err);
+MOTE_API const char *mote_detok_finish(mote_detok *detok, size_t *n_bytes);
 
 /* ---- chat format -------------------------------------------------------------------------------------------- */
 typedef struct mote_chat_params {

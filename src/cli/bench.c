@@ -52,7 +52,7 @@ static void check_parts(const cli_args *a, const char *list)
         while ((name = mote_bench_part(i, NULL)) && (strlen(name) != n || strncmp(name, at, n)))
             i++;
         if (!name)
-            cli_usage_error(a, "option '--only': there is no part '%.*s' (see 'mote bench --list')", (int)n, at);
+            cli_usage_error(a, "--only: there is no part '%.*s'; 'mote bench --list' names them", (int)n, at);
     }
 }
 

@@ -1,16 +1,16 @@
-/* mote chat: a conversation in the terminal. Options, input (a line editor or plain lines) and the commands that start with a
- * slash; turns are chat_turn.c's. */
+/* mote chat: a conversation in the terminal. Options and the commands that start with a slash; where messages come from is
+ * chat_input.c's, turns are chat_turn.c's. */
 #include "cli/chat.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <histedit.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
+#include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 
@@ -20,8 +20,10 @@ enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX, O_HISTORY, O_NO_SNAPSHOT, O_ME
 static const cli_usage usage = {
     .command = "chat",
     .operands = "MODEL",
-    .about = "Talk to a model. Each line is one message; the session is kept, so a turn computes only what is new. With standard\n"
-             "input from a file or pipe, each line is answered in turn. Ctrl-C stops a reply, at the prompt it leaves.",
+    .about = "Talk to a model. The session is kept, so a turn computes only what is new. Each line is one message, from a terminal\n"
+             "and from a file or pipe alike; one that ends with a backslash goes on in the next, and one that begins with \"\"\"\n"
+             "goes on to a line that ends with \"\"\". In a terminal a paste is text of one message, whatever lines it has, and\n"
+             "Alt-Enter begins a line. Ctrl-C stops a reply or throws away what was typed, twice at an empty prompt it leaves.",
     .opts = (const cli_opt[]){
         CLI_ROW_HELP,
         { O_SYSTEM, "system", "TEXT", "the system message; default none" },
@@ -53,8 +55,8 @@ static const cli_usage usage = {
         CLI_ROW_JSON,
         CLI_ROW_END,
     },
-    .notes = "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit; a line that starts with // is said\n"
-             "with one slash.\n"
+    .notes = "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit. Nothing else that starts with a\n"
+             "slash is a command; a message that starts with // is said with one slash.\n"
              "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
              "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
              "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
@@ -71,32 +73,40 @@ static const cli_usage usage = {
 };
 
 /* ---- commands ---- */
-typedef struct chat_command { const char *name, *arg, *help; int (*run)(chat *c, const char *arg); } chat_command;
-enum { CHAT_QUIT = -1 };
+typedef struct chat_command { const char *name, *arg, *help; int (*run)(chat *c, const char *arg, size_t n); } chat_command;
 
-static int command_help(chat *c, const char *arg);
-static int command_quit(chat *c, const char *arg) { (void)c, (void)arg; return CHAT_QUIT; }
+static int command_help(chat *c, const char *arg, size_t n);
+static int command_quit(chat *c, const char *arg, size_t n) { (void)c, (void)arg, (void)n; return CLI_CHAT_QUIT; }
 
-static int command_reset(chat *c, const char *arg)
+static int command_reset(chat *c, const char *arg, size_t n)
 {
-    (void)arg;
-    json_array_clear(c->messages);       /* the session follows at the next message */
+    mote_err err = { 0 };
+    (void)arg, (void)n;
+    json_array_clear(c->messages);
+    if (cli_chat_fresh_session(c, &err)) {
+        int reported = cli_report(&err);
+        return c->interactive ? CLI_OK : reported;
+    }
     cli_say("(a new conversation)");
     return CLI_OK;
 }
 
-static int command_system(chat *c, const char *arg)
+static int command_system(chat *c, const char *arg, size_t n)
 {
-    free(c->system);
-    c->system = *arg ? strdup(arg) : NULL;
-    cli_say(*arg ? "(system text set; the conversation is computed anew with it)" : "(no system text)");
+    json_decref(c->system);
+    c->system = n ? mote__json_bytes(arg, n) : NULL;
+    if (n && !c->system) {
+        cli_say("mote: out of memory for the system text");
+        return CLI_FAILED;
+    }
+    cli_say(n ? "(system text set; the conversation is computed anew with it)" : "(no system text)");
     return CLI_OK;
 }
 
-static int command_regen(chat *c, const char *arg)
+static int command_regen(chat *c, const char *arg, size_t n)
 {
     (void)arg;
-    size_t n = json_array_size(c->messages);
+    n = json_array_size(c->messages);
     if (!n) {
         cli_say("mote: /regen: nothing was said yet");
         return CLI_OK;
@@ -107,9 +117,9 @@ static int command_regen(chat *c, const char *arg)
     return cli_chat_answer(c);
 }
 
-static int command_stats(chat *c, const char *arg)
+static int command_stats(chat *c, const char *arg, size_t n)
 {
-    (void)arg;
+    (void)arg, (void)n;
     mote_memory m;
     mote_model_get_memory(c->model, &m);
     if (c->session) {
@@ -121,21 +131,33 @@ static int command_stats(chat *c, const char *arg)
     return CLI_OK;
 }
 
-static int command_save(chat *c, const char *arg)
+static int command_save(chat *c, const char *arg, size_t n)
 {
     if (!*arg) {
         cli_say("mote: /save: give a file name");
         return CLI_OK;
     }
+    (void)n;
+    mote_err err = { 0 };
     json_t *all = json_array();
-    if (c->system)
-        json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
-    json_array_extend(all, c->messages);
-    if (json_dump_file(all, arg, JSON_INDENT(2)))
-        cli_say("mote: %s: cannot write: %s", arg, strerror(errno));
-    else
-        cli_say("(%zu messages in %s)", json_array_size(all), arg);
+    int whole = !c->system || !json_array_append_new(all, json_pack("{s:s, s:O}", "role", "system", "content", c->system));
+    whole = whole && !json_array_extend(all, c->messages);
+    char *data = whole ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    size_t n_messages = json_array_size(all);
     json_decref(all);
+    mote__replace out;
+    int rc = data ? mote__replace_begin(&out, arg, 0666, &err) : mote__fail(&err, MOTE_ENOMEM, "%s: out of memory", arg);
+    if (!rc) {
+        fputs(data, out.file);
+        fputc('\n', out.file);
+        rc = mote__replace_commit(&out, &err);
+    }
+    free(data);
+    if (rc) {
+        int reported = cli_report(&err);
+        return c->interactive ? CLI_OK : reported;
+    }
+    cli_say("(%zu messages in %s)", n_messages, arg);
     return CLI_OK;
 }
 
@@ -150,112 +172,65 @@ static const chat_command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static int command_help(chat *c, const char *arg)
+static int command_help(chat *c, const char *arg, size_t n)
 {
-    (void)c, (void)arg;
+    (void)c, (void)arg, (void)n;
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(stderr, "  %-8s %-5s %s\n", commands[i].name, commands[i].arg, commands[i].help);
     return CLI_OK;
 }
 
-/* One line of input (no line end). */
-static int take_line(chat *c, const char *line)
+/* "/frob": a word that looks like a command, and nothing else. "/etc/passwd" and "/frob is not a command" are text. */
+static int like_a_command(const char *said, size_t n)
 {
-    if (!*line)
-        return CLI_OK;
-    if (line[0] == '/' && line[1] != '/') {
-        size_t n = strcspn(line, " ");
-        for (size_t i = 0; i < N_COMMANDS; i++)
-            if (strlen(commands[i].name) == n && !memcmp(commands[i].name, line, n))
-                return commands[i].run(c, line + n + strspn(line + n, " "));
-        cli_say("mote: unknown command '%.*s' (/help lists them)", (int)n, line);
-        return c->interactive ? CLI_OK : CLI_FAILED;
-    }
-    json_t *content = json_string(line + (line[0] == '/'));
-    if (!content) {
-        cli_say("mote: the line is not valid UTF-8");
-        return c->interactive ? CLI_OK : CLI_FAILED;
-    }
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
-    return cli_chat_answer(c);
+    for (size_t i = 1; i < n; i++)
+        if (!(said[i] >= 'a' && said[i] <= 'z') && !(said[i] >= 'A' && said[i] <= 'Z') && said[i] != '-' && said[i] != '_')
+            return 0;
+    return n > 1;
 }
 
-/* ---- input ---- */
-static char *prompt_text(EditLine *el) { (void)el; return (char *)"> "; }
+static int refuse(const chat *c) { return c->interactive ? CLI_OK : CLI_FAILED; }
 
-static int terminal_loop(chat *c)
+/* The command that a message is, or NULL: it is text. Only the names of the table are commands, at the very beginning and, where
+ * they take no text, alone in their line. */
+static const chat_command *find_command(const char *said, size_t n, const char **arg)
 {
-    EditLine *el = el_init("mote", stdin, stdout, stderr);
-    History *past = history_init();
-    HistEvent event;
-    int status = CLI_OK;
-    if (!el || !past) {
-        cli_say("mote: cannot set up the line editor");
-        status = CLI_FAILED;
-        goto out;
-    }
-    history(past, &event, H_SETSIZE, 1000);
-    el_set(el, EL_PROMPT, prompt_text);
-    el_set(el, EL_EDITOR, "emacs");
-    el_set(el, EL_HIST, history, past);
-    cli_say("%s, %s layers; /help lists the commands", c->info.family, cli_count(c->info.n_layers));
-    if (json_array_size(c->messages))
-        cli_say("(going on after %zu messages)", json_array_size(c->messages));
-    for (;;) {
-        int n = 0;
-        cli_signals_at_prompt(1);
-        const char *got = el_gets(el, &n);
-        cli_signals_at_prompt(0);
-        if (!got || n <= 0)
-            break;
-        char *line = strndup(got, (size_t)n);
-        if (!line)
-            break;
-        line[strcspn(line, "\n")] = 0;
-        if (*line)
-            history(past, &event, H_ENTER, line);
-        status = take_line(c, line);
-        free(line);
-        if (!status && cli_ended())
-            status = CLI_INTERRUPTED;
-        if (status)
-            break;
-    }
-    if (status == CHAT_QUIT)
-        status = CLI_OK;
-    else if (!status)
-        fputs("\n", stderr);
-out:
-    if (past)
-        history_end(past);
-    if (el)
-        el_end(el);
-    return status;
+    size_t word = 0;
+    while (word < n && said[word] != ' ' && said[word] != '\t' && said[word] != '\n')
+        word++;
+    *arg = said + word + strspn(said + word, " \t");
+    int one_line = !memchr(said, '\n', n) && !memchr(said, 0, n);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strlen(commands[i].name) == word && !memcmp(commands[i].name, said, word))
+            return one_line || commands[i].run == command_system ? &commands[i] : NULL;
+    return NULL;
 }
 
-static int pipe_loop(chat *c)
+int cli_chat_take(chat *c, const char *said, size_t n, int quoted)
 {
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t n;
-    int status = CLI_OK;
-    while (!status && (n = getline(&line, &capacity, stdin)) >= 0) {
-        if (memchr(line, 0, (size_t)n)) {
-            cli_say("mote: standard input: a line holds a zero byte");
-            status = CLI_FAILED;
-            break;
+    const char *arg = "";
+    if (!quoted && said[0] == '/' && !(n > 1 && said[1] == '/')) {
+        const chat_command *command = find_command(said, n, &arg);
+        if (command && !command->arg[0] && *arg) {
+            cli_say("mote: %s takes no text (/%s says it to the model)", command->name, command->name);
+            return refuse(c);
         }
-        line[strcspn(line, "\r\n")] = 0;
-        status = take_line(c, line);
+        if (command)
+            return command->run(c, arg, n - (size_t)(arg - said));
+        if (like_a_command(said, n)) {
+            cli_say("mote: unknown command '%.*s' (/help lists them; /%.*s says it to the model)", (int)n, said, (int)n, said);
+            return refuse(c);
+        }
+    } else if (!quoted && said[0] == '/') {
+        said++;
+        n--;
     }
-    if (!status && cli_interrupted())
-        status = CLI_INTERRUPTED;
-    else if (!status && ferror(stdin)) {
-        cli_say("mote: standard input: cannot read: %s", strerror(errno));
-        status = CLI_FAILED;
+    json_t *message = json_pack("{s:s, s:o}", "role", "user", "content", mote__json_bytes(said, n));
+    if (json_array_append_new(c->messages, message)) {
+        cli_say("mote: out of memory for the message");
+        return CLI_FAILED;
     }
-    free(line);
-    return status == CHAT_QUIT ? CLI_OK : status;
+    return cli_chat_answer(c);
 }
 
 /* --effort: a number, or a word of the published format. */
@@ -291,13 +266,14 @@ int cli_chat(int argc, char **argv)
             has_effort = 1;
             break;
         case O_SYSTEM:
-            free(c.system);
-            c.system = *a.value ? strdup(a.value) : NULL;
+            json_decref(c.system);
+            c.system = *a.value ? mote__json_string(a.value) : NULL;
             break;
         case O_HISTORY:
             if (!*a.value)
                 cli_usage_error(&a, "--history: an empty file name");
-            c.history = a.value;
+            free(c.history);
+            c.history = strdup(a.value);
             break;
         case O_NO_SNAPSHOT:
             c.no_snapshot = 1;
@@ -311,7 +287,6 @@ int cli_chat(int argc, char **argv)
         case O_IDS:    ids = 1; break;
         }
     }
-    cli_signals_end_cleanly();
     const char *path = cli_operand(&a, 0, "MODEL");
     cli_no_more_operands(&a, 1);
     if (has_effort && !c.format.thinking)
@@ -364,14 +339,19 @@ int cli_chat(int argc, char **argv)
     } else {
         c.interactive = isatty(STDIN_FILENO) && !a.json && !c.given;
         c.dim = isatty(STDOUT_FILENO) && !a.json && !getenv("NO_COLOR");
-        status = c.given ? cli_chat_answer(&c) : c.interactive ? terminal_loop(&c) : pipe_loop(&c);
+        if (c.given)
+            status = cli_chat_answer(&c);
+        else
+            status = isatty(STDIN_FILENO) && isatty(STDERR_FILENO) ? cli_chat_terminal(&c)
+                                                                   : cli_chat_pipe(&c);
     }
 out:
     mote_session_destroy(c.session);
     cli_store_close(&c.store);
     mote_model_close(c.model);
     json_decref(c.messages);
-    free(c.system);
+    json_decref(c.system);
+    free(c.history);
     free(c.given);
     free(c.tools);
     free(c.response_format);

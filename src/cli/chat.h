@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/map.h"
 #include "cli/gen.h"
 #include "cli/opts.h"
 #include "cli/store.h"
@@ -17,7 +18,7 @@ typedef struct chat {
     mote_session *session;
     size_t max_context;            /* as asked, 0: the model's               */
     json_t *messages;              /* {role, content, reasoning_content}     */
-    char *system;                  /* owned, or NULL                         */
+    json_t *system;                /* a string, owned, or NULL               */
     mote_chat_params format;
     char *given, *tools, *response_format;     /* owned: texts of --messages (used in place of
                                       messages), ..., or NULL */
@@ -29,7 +30,8 @@ typedef struct chat {
     size_t mark_bytes, mark_tokens;
     cli_store store;
     int no_snapshot;
-    const char *history;           /* file name, or NULL                     */
+    char *history;                 /* file name, owned, or NULL              */
+    mote__file_id history_state;   /* when this chat last read or wrote it   */
     int32_t *saved_ids;            /* owned: the session's tokens after the last turn, perhaps of another process */
     size_t n_saved, saved_mark;    /* saved_mark: mark_tokens then, 0 = none */
     /* where windows began (mote_session_origin): at the mark; of the saved tokens, at their mark and at their end */
@@ -57,9 +59,16 @@ int cli_chat_check(const chat *c, mote_err *err);
 int cli_chat_show_prompt(chat *c, const char *path, int ids);
 /* Remember the session's tokens in saved_ids. */
 int cli_chat_save_ids(chat *c, mote_err *err);
-/* messages, system (where none was given) and saved_ids from the history file, if there is one; and all of them into it. */
+/* messages, system (where none was given), n_turns and saved_ids from the history file, if there is one; and all of them into it, or
+ * into another file (c->history then names it) where somebody else has changed it. */
 int cli_chat_load_history(chat *c, mote_err *err);
-int cli_chat_save_history(const chat *c, mote_err *err);
+int cli_chat_save_history(chat *c, mote_err *err);
+/* A whole message or command, n bytes and a 0 (n > 0). quoted: no command, whatever it says. Exit status or CLI_CHAT_QUIT. */
+enum { CLI_CHAT_QUIT = -1 };
+int cli_chat_take(chat *c, const char *text, size_t n, int quoted);
+/* Take messages until the input ends. Exit status. */
+int cli_chat_terminal(chat *c);
+int cli_chat_pipe(chat *c);
 size_t cli_chat_context_limit(const chat *c);
 
 #endif

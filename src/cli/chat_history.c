@@ -2,21 +2,32 @@
  * goes on from the very tokens that were generated, which encoding their text again could split differently.
  *
  *     {"version": 1, "system": TEXT|null, "messages": [{role, content, ...}], "ids": [...], "mark": N,
- *      "prefill": MODE, "origins": [AT_MARK, AT_END], "exact": BOOL}
+ *      "turns": N, "prefill": MODE, "origins": [AT_MARK, AT_END], "exact": BOOL}
  *
- * ids are what the session held at the end of the last turn, mark how many of them lie before the piece that opens its reply. Origins
- * (mote_session_origin) let a session of the same mode be as it was; exact as in the JSON of chat. */
+ * ids are what the session held at the end of the last turn, mark how many of them lie before the
+ * piece that opens its reply; turns counts the replies so far, those that /regen replaced too: it is
+ * what the seed of the next one depends on. Origins (mote_session_origin) let a session of the same
+ * mode be as it was; exact as in the JSON of chat.
+ *
+ * Two chats may name one file. Each remembers the state of the file that it last read or wrote; one
+ * that finds another state there when it writes has been overtaken, says so and goes on in a file of
+ * its own, so no turn of either is lost. */
 #include "cli/chat.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "base/json_text.h"
+#include "base/replace.h"
 #include "cli/out.h"
 
 enum { HISTORY_VERSION = 1 };
@@ -74,8 +85,8 @@ static int take_ids(chat *c, const json_t *ids, json_int_t mark, mote_err *err)
 
 static int take(chat *c, json_t *root, mote_err *err)
 {
-    const json_t *version = json_object_get(root, "version"), *system = json_object_get(root, "system");
-    json_t *messages = json_object_get(root, "messages"), *ids = json_object_get(root, "ids");
+    const json_t *version = json_object_get(root, "version"), *turns = json_object_get(root, "turns");
+    json_t *messages = json_object_get(root, "messages"), *ids = json_object_get(root, "ids"), *system = json_object_get(root, "system");
     if (!json_is_integer(version))
         return mote__fail(err, MOTE_EFORMAT, "%s: version: missing, so this is no history of a chat", c->history);
     if (json_integer_value(version) != HISTORY_VERSION)
@@ -93,23 +104,50 @@ static int take(chat *c, json_t *root, mote_err *err)
         return mote__fail(err, MOTE_EFORMAT, "%s: system: not a text", c->history);
     if (ids && !json_is_array(ids))
         return mote__fail(err, MOTE_EFORMAT, "%s: ids: not a list", c->history);
+    if (turns && (!json_is_integer(turns) || json_integer_value(turns) < 0))
+        return mote__fail(err, MOTE_EFORMAT, "%s: turns: not a count", c->history);
     int rc = take_ids(c, ids, json_integer_value(json_object_get(root, "mark")), err);
     if (rc)
         return rc;
     take_origins(c, root);
-    json_array_extend(c->messages, messages);
-    if (!c->system && json_is_string(system) && !(c->system = strdup(json_string_value(system))))
-        return mote__fail(err, MOTE_ENOMEM, "out of memory");
+    size_t replies = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        replies += !strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant");
+    c->n_turns = turns ? (size_t)json_integer_value(turns) : replies;
+    if (json_array_extend(c->messages, messages))
+        return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
+    if (!c->system && json_is_string(system))
+        c->system = json_incref(system);
     return MOTE_OK;
+}
+
+/* ---- whose file it is ---- */
+/* Each write makes a new inode; another program may write in place. Not the ctime: a link or chmod is no change. */
+static int same_state(const mote__file_id *a, const mote__file_id *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size == b->size && a->mtime_ns == b->mtime_ns;
+}
+
+/* All zero: there is no file (yet), or it is none that could be compared. */
+static mote__file_id state_of(const char *path)
+{
+    mote__file_id id = { 0 };
+    struct stat st;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || mote__file_id_get(&id, path, NULL))
+        return (mote__file_id){ 0 };
+    return id;
 }
 
 int cli_chat_load_history(chat *c, mote_err *err)
 {
     char *data;
     size_t n;
+    c->history_state = state_of(c->history);                 /* before it is read: what comes between counts as a change */
     struct stat st;
     if (stat(c->history, &st) && errno == ENOENT)
         return MOTE_OK;
+    if (!stat(c->history, &st) && !S_ISREG(st.st_mode))      /* a device would never end, a pipe never begin */
+        return mote__fail(err, MOTE_EIO, "%s: not a regular file, so this is no history of a chat", c->history);
     int rc = cli_read_file(c->history, &data, &n, err);
     if (rc)
         return rc;
@@ -131,50 +169,74 @@ static json_t *history_json(const chat *c)
     json_t *ids = json_array();
     for (size_t i = 0; i < c->n_saved; i++)
         json_array_append_new(ids, json_integer(c->saved_ids[i]));
-    json_t *o = json_pack("{s:i, s:o, s:O, s:o, s:I, s:s, s:[I, I], s:b}", "version", HISTORY_VERSION,
-                          "system", c->system ? json_string(c->system) : json_null(),
-                          "messages", c->messages, "ids", ids, "mark", (json_int_t)c->saved_mark,
+    int whole = json_array_size(ids) == c->n_saved;
+    json_t *o = json_pack("{s:i, s:O?, s:O, s:o, s:I, s:I, s:s, s:[I, I], s:b}", "version",
+                          HISTORY_VERSION, "system", c->system, "messages", c->messages, "ids", ids,
+                          "mark", (json_int_t)c->saved_mark, "turns", (json_int_t)c->n_turns,
                           "prefill", cli_prefill_names[c->a->prefill], "origins",
-                          (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin,
-                          "exact", !c->saved_approximate);
-    return o && json_array_size(ids) == c->n_saved ? o : (json_decref(o), NULL);
+                          (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin, "exact",
+                          !c->saved_approximate);
+    return whole ? o : (json_decref(o), NULL);
 }
 
-/* The old file or the new one, whole, whatever happens; mkstemp makes it 0600. */
-int cli_chat_save_history(const chat *c, mote_err *err)
+/* Looking at the file and replacing it must be one step for all chats: a lock on its folder, which leaves nothing behind. Where a
+ * folder cannot be locked (or somebody keeps it locked) the step is short enough to go without. */
+static int lock_folder(const char *path)
 {
-    size_t n = strlen(c->history);
-    char *temporary = malloc(n + sizeof ".XXXXXX");
+    char *real = realpath(path, NULL);
+    const char *name = real ? real : path, *slash = strrchr(name, '/');
+    char *folder = slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
+    free(real);
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(folder);
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && i < 200; i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    return fd;
+}
+
+/* FILE was overtaken: the first of FILE.2, FILE.3, ... that is not there. */
+static int own_file(chat *c, mote_err *err)
+{
+    char *name = NULL;
+    struct stat st;
+    for (int i = 2; i < 1000; i++) {
+        if (asprintf(&name, "%s.%d", c->history, i) < 0)
+            return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
+        if (lstat(name, &st) && errno == ENOENT) {
+            cli_say("mote: %s: another program has changed it since it was read here; this conversation goes on in %s", c->history, name);
+            free(c->history);
+            c->history = name;
+            c->history_state = (mote__file_id){ 0 };
+            return MOTE_OK;
+        }
+        free(name);
+    }
+    return mote__fail(err, MOTE_EIO, "%s: another program has changed it since it was read here; not overwritten", c->history);
+}
+
+int cli_chat_save_history(chat *c, mote_err *err)
+{
     json_t *root = history_json(c);
     char *data = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
-    int rc = MOTE_OK, fd = -1;
-    FILE *f = NULL;
-    if (!temporary || !data) {
-        rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
-        goto out;
+    if (!data)
+        return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
+    int lock = lock_folder(c->history), rc = MOTE_OK;
+    mote__file_id now = state_of(c->history);
+    if (now.inode && !same_state(&now, &c->history_state))
+        rc = own_file(c, err);
+    mote__replace out;
+    if (!rc)
+        rc = mote__replace_begin(&out, c->history, 0600, err);
+    if (!rc) {
+        fputs(data, out.file);
+        fputc('\n', out.file);
+        rc = mote__replace_commit(&out, err);
     }
-    memcpy(temporary, c->history, n);
-    memcpy(temporary + n, ".XXXXXX", sizeof ".XXXXXX");
-    fd = mkstemp(temporary);
-    f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    int good = f && fputs(data, f) >= 0 && fputc('\n', f) != EOF && !fflush(f) && !fsync(fd);
-    int why = errno;
-    if (f ? fclose(f) : fd >= 0 && close(fd)) {
-        why = good ? errno : why;
-        good = 0;
-    }
-    if (good && rename(temporary, c->history)) {
-        why = errno;
-        good = 0;
-    }
-    if (!good) {
-        rc = mote__fail(err, MOTE_EIO, "%s: cannot write: %s", c->history, strerror(why));
-        if (fd >= 0)
-            unlink(temporary);
-    }
-out:
+    if (!rc)
+        c->history_state = state_of(c->history);
+    if (lock >= 0)
+        close(lock);
     free(data);
-    free(temporary);
     return rc;
 }

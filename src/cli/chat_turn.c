@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 
@@ -135,7 +136,8 @@ static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *
         const char *piece = mote_token_bytes(c->model, c->saved_ids[i], &len);
         if (i == c->saved_mark)
             at_mark = at;
-        if (!piece || len >= n - at || memcmp(prompt + at, piece, len))
+        int none = !piece && c->saved_ids[i] >= 0 && (size_t)c->saved_ids[i] < c->info.vocab;      /* as a padded vocabulary has */
+        if (!none && (!piece || len >= n - at || memcmp(prompt + at, piece, len)))
             break;                                               /* one byte at least stays to be fed */
         at += len;
     }
@@ -250,9 +252,11 @@ static int format_prompt(chat *c, chat_prompt *p, mote_err *err)
 {
     json_t *all = json_array();
     if (c->system)
-        json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
-    json_array_extend(all, c->messages);
-    *p = (chat_prompt){ .messages = c->given ? strdup(c->given) : json_dumps(all, 0) };
+        json_array_append_new(all, json_pack("{s:s, s:O}", "role", "system", "content", c->system));
+    int whole = json_array_size(all) == !!c->system && !json_array_extend(all, c->messages);
+    *p = (chat_prompt){ 0 };
+    if (whole)
+        p->messages = c->given ? strdup(c->given) : json_dumps(all, 0);
     json_decref(all);
     if (!p->messages)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
@@ -288,8 +292,10 @@ static int on_token(void *ctx, int32_t id)
     if ((r->rc = mote_reply_push(r->parts, id, r->err)))
         return 1;
     while (mote_reply_next(r->parts, &part, &certain, &n)) {
-        if (r->in_reasoning && part == MOTE_REPLY_CONTENT && r->f)
+        if (r->in_reasoning && part == MOTE_REPLY_CONTENT && r->f) {
             fputs(r->dimmed ? "\033[0m\n\n" : "\n\n", r->f);
+            cli_signals_undo(NULL);
+        }
         r->in_reasoning &= part == MOTE_REPLY_REASONING;
         r->dimmed &= r->in_reasoning;
         if (r->f)
@@ -340,15 +346,16 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
     cli_print_json(o, JSON_COMPACT);
 }
 
-/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the same text. */
+/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the same text. A token without text,
+ * as a padded vocabulary has, adds none, as the reply shows none. */
 static int hold_reply(chat *c, const cli_gen_result *g, mote_err *err)
 {
     int rc = MOTE_OK;
     for (size_t i = 0; !rc && i < g->n_fed; i++) {
         size_t n = 0;
         const char *bytes = mote_token_bytes(c->model, g->ids[i], &n);
-        rc = bytes ? text_add(&c->held, bytes, n, err)
-                   : mote__fail(err, MOTE_EINVAL, "token %d has no text", (int)g->ids[i]);
+        if (bytes)
+            rc = text_add(&c->held, bytes, n, err);
     }
     return rc;
 }
@@ -394,16 +401,21 @@ int cli_chat_answer(chat *c)
         cli_gen_params how = {
             .sample = c->sample, .n_max = c->n_max, .on_token = on_token, .ctx = &r
         };
-        how.sample.seed = c->sample.seed + c->n_turns++;       /* /regen should say something else */
+        how.sample.seed = c->sample.seed + c->n_turns;       /* /regen should say something else */
         r.dimmed = c->dim && r.in_reasoning;
-        if (r.dimmed)
+        if (r.dimmed) {
             fputs("\033[2m", stdout);
+            cli_signals_undo("\033[0m\n");
+        }
         rc = end_reply(&r, cli_generate(c->model, c->session, &c->info, &how, &g, &err));
+        cli_signals_undo(NULL);
     }
     if (!rc)
         rc = hold_reply(c, &g, &err);
+    if (!rc && json_array_append(c->messages, r.message))
+        rc = mote__fail(&err, MOTE_ENOMEM, "out of memory for the reply");
     if (!rc) {
-        json_array_append(c->messages, r.message);
+        c->n_turns++;
         status = r.status ? r.status : cli_flush();
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
             print_reply_json(c, &r, &g, &t);

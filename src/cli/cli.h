@@ -35,15 +35,24 @@ int cli_doctor(int argc, char **argv);
  * caused, CLI_FAILED otherwise. */
 int cli_report(const mote_err *err);
 
-/* Ctrl-C: the first sets a flag that generation and long steps look at, the second ends the process the hard way. A closed
- * pipe is seen as a write error instead of killing us. */
+/* SIGINT (Ctrl-C), SIGTERM and SIGHUP end the process at once, until a command says with cli_signals_catch that it looks at
+ * cli_interrupted in all that takes long: then the first sets this flag, so that what was reached can be kept, and the second ends
+ * the process. Whatever ends it, the terminal is left in order. A closed pipe is seen as a write error instead of killing us. */
 void cli_signals_init(void);
-/* From here on SIGTERM and SIGHUP do the same, so that a store is closed and what it was given is written. */
-void cli_signals_end_cleanly(void);
-int cli_ended(void);                     /* the number of such a signal, or 0 */
+void cli_signals_catch(void);
 int cli_interrupted(void);
-void cli_interrupt_clear(void);
-/* While a person edits a line, Ctrl-C restores the terminal and leaves at once. */
-void cli_signals_at_prompt(int on);
+void cli_interrupt_clear(void);                /* Ctrl-C only; who was told to end ends */
+/* At the very end: dies of the SIGTERM or SIGHUP that was caught, so that the parent sees it. */
+void cli_signals_finish(void);
+/* What is written to stderr, a terminal, if a signal ends the process now: a constant text, or NULL for nothing. */
+void cli_signals_undo(const char *text);
+
+/* While a person edits a line, signals become events: returns a descriptor that is readable when there are some, or -1 (no
+ * terminal). CLI_EVENT_KEY: Ctrl-C was pressed; LEAVE: we are to end; STOP: put the terminal in order and call cli_signals_stop,
+ * which returns when the process goes on. */
+enum { CLI_EVENT_KEY = 1, CLI_EVENT_LEAVE = 2, CLI_EVENT_STOP = 4, CLI_EVENT_CONTINUE = 8, CLI_EVENT_RESIZE = 16 };
+int cli_signals_at_prompt(int on);
+unsigned cli_signals_events(void);             /* and forget them */
+void cli_signals_stop(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/eval.h"
 #include "cli/gen.h"
@@ -215,11 +216,8 @@ static int check_formats(mote_model *model, const cli_args *a, const request *q,
     }
     mote_session_params params = { .kv = q->base };
     mote_session *session = NULL;
-    mote_err why = { 0 };
-    if (!rc && (rc = mote_session_create(&session, model, &params, &why))) {
-        mote__fail(err, rc, "--base: %s", why.message);
-        *status = CLI_USAGE;
-    }
+    if (!rc && (rc = mote_session_create(&session, model, &params, err)))
+        cli_kv_error("--base", &(cli_args){ .kv = NULL }, status, err);
     mote_session_destroy(session);
     return rc;
 }
@@ -353,9 +351,11 @@ int cli_eval(int argc, char **argv)
     if (!rc)
         rc = measure(report, model, &a, &q, &text, &err);
     if (!rc) {
-        json_t *more = json_pack("{s:s?, s:s, s:s, s:s, s:i, s:s}", "base", q.no_kl ? NULL : q.base, "text", q.text, "math", cli_math_names[a.math],
+        json_t *more = json_pack("{s:o, s:o, s:s, s:s, s:i, s:s}", "base",
+                                 mote__json_string(q.no_kl ? NULL : q.base), "text", mote__json_string(q.text), "math", cli_math_names[a.math],
                                  "prefill", cli_prefill_names[a.prefill], "threads", info.n_threads, "cpu", info.cpu);
-        json_object_update(report, more);
+        if (json_object_update(report, more))
+            rc = mote__fail(&err, MOTE_ENOMEM, "out of memory for the report");
         json_decref(more);
     }
     if (!rc)

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "lab/profile.h"
 
 const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "interrupted" };
 
@@ -17,6 +18,7 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
 {
     mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .weights = a->weights, .tokenizer_optional = ids_only,
                                  .progress = cli_progress_open };
+    cli_signals_catch();
     int rc = cli_check_profile(a, path, err);
     if (rc)
         return rc;
@@ -27,17 +29,26 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
     return rc;
 }
 
+void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *err)
+{
+    static const char lead[] = "kv formats: ";
+    char message[sizeof err->message];
+    if (strncmp(err->message, lead, strlen(lead)))
+        return;
+    memcpy(message, err->message, sizeof message);
+    int by_profile = a->profile && a->kv == a->profile->kv;
+    if (err->code == MOTE_EINVAL && !by_profile)
+        *status = CLI_USAGE;
+    mote__fail(err, err->code, "%s: %s", by_profile ? a->profile_name : option, message + (by_profile ? 0 : strlen(lead)));
+}
+
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
                        mote_err *err)
 {
     mote_session_params params = { .kv = a->kv, .prefill = a->prefill, .max_context = max_context };
     int rc = mote_session_create(session, model, &params, err);
-    if (rc == MOTE_EINVAL && a->kv) {
-        char message[sizeof err->message];
-        memcpy(message, err->message, sizeof message);
-        mote__fail(err, rc, "--kv: %s", message);
-        *status = CLI_USAGE;
-    }
+    if (rc && a->kv)
+        cli_kv_error("--kv", a, status, err);
     return rc;
 }
 
@@ -64,7 +75,7 @@ static int is_eos(const mote_model_info *info, int32_t id)
     return 0;
 }
 
-/* Bytes of a token as JSON can hold them: invalid UTF-8 becomes null. */
+/* A token's text, or null where it has none or its bytes are not whole characters. */
 static json_t *token_json(const mote_model *model, const mote_model_info *info, int32_t id, double logprob)
 {
     size_t n = 0;
@@ -93,12 +104,13 @@ static int add_logprobs(const mote_model *model, const mote_model_info *info, co
 }
 
 /* Hand text to the caller through the stop strings. */
-static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, int *ended, mote_err *err)
+static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, size_t n, int *ended, mote_err *err)
 {
-    const char *certain = cli_stops_push(stops, text);
+    size_t n_certain;
+    const char *certain = cli_stops_push(stops, text, n, &n_certain);
     if (!certain)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for the generated text");
-    if (*certain && p->on_text(p->ctx, certain))
+    if (n_certain && p->on_text(p->ctx, certain, n_certain))
         *ended = 1;
     return MOTE_OK;
 }
@@ -175,26 +187,30 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
 
         /* 2. its text, as far as it is certain */
         const char *text = "";
+        size_t n_text = 0;
         char number[16];
         if (detok)
-            rc = mote_detok_push(detok, id, &text, err);
+            rc = mote_detok_push(detok, id, &text, &n_text, err);
         else {
-            snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "", (int)id);
+            n_text = (size_t)snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "", (int)id);
             text = number;
         }
         if (!rc)
-            rc = emit(&stops, p, text, &ended, err);
+            rc = emit(&stops, p, text, n_text, &ended, err);
         if (!rc && stops.hit) {
             r->finish = CLI_FINISH_STOP;
             ended = 1;
         }
     }
-    if (!rc && !ended && detok && !p->on_token)
-        rc = emit(&stops, p, mote_detok_finish(detok), &ended, err);
+    size_t n_rest = 0;
+    if (!rc && !ended && detok && !p->on_token) {
+        const char *rest = mote_detok_finish(detok, &n_rest);
+        rc = emit(&stops, p, rest, n_rest, &ended, err);
+    }
     if (!rc && !ended) {
-        const char *rest = cli_stops_finish(&stops);
-        if (*rest)
-            p->on_text(p->ctx, rest);
+        const char *rest = cli_stops_finish(&stops, &n_rest);
+        if (n_rest)
+            p->on_text(p->ctx, rest, n_rest);
     }
     cli_stops_deinit(&stops);
     mote_detok_destroy(detok);

@@ -11,8 +11,10 @@
 
 /* ids_only: a tokenizer.json that cannot be used is as none. */
 int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, int ids_only, mote_err *err);
-/* A session with the common options; max_context 0: the model's. A bad --kv is a usage error as far as the caller goes:
- * *status becomes CLI_USAGE for MOTE_EINVAL. */
+/* An error about formats of the cache is one of the option (or of the profile) that gave them: says so in *err, and makes *status
+ * CLI_USAGE where the option itself is wrong. Any other error stays as it is. */
+void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *err);
+/* A session with the common options; max_context 0: the model's. Bad formats: cli_kv_error has been called. */
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
                        mote_err *err);
 
@@ -34,8 +36,9 @@ typedef struct cli_gen_params {
     size_t n_logprobs;              /* alternatives per token; 0 with want_logprobs: the token's own */
     int want_logprobs;
     /* Text as it becomes certain (never half a character, never a part of a stop string); id is the token that released it.
-     * Without a tokenizer the text is the ids, separated by spaces. Non-zero ends the generation. */
-    int (*on_text)(void *ctx, const char *text);
+     * Without a tokenizer the text is the ids, separated by spaces. n_bytes of it, never 0; zero bytes may be among them.
+     * Non-zero ends the generation. */
+    int (*on_text)(void *ctx, const char *text, size_t n_bytes);
     /* In place of on_text, and without stop strings: each token. Non-zero ends the generation. */
     int (*on_token)(void *ctx, int32_t id);
     void *ctx;

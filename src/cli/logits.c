@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
+#include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/gen.h"
 #include "cli/opts.h"
@@ -87,6 +89,8 @@ static void parse(cli_args *a, request *q)
         cli_usage_error(a, "--ids is missing or empty");
     if (!q->out || !*q->out)
         cli_usage_error(a, "--out is missing or empty");
+    if (a->json && mote__replace_is_stdout(q->out))
+        cli_usage_error(a, "--out: standard output carries the JSON");
     if (q->has_cut && q->cut >= q->n_ids)
         cli_usage_error(a, "--cut: %zu leaves nothing of the %zu ids to feed after it", q->cut, q->n_ids);
     if (q->has_replay && !q->has_cut)
@@ -180,9 +184,12 @@ int cli_logits(int argc, char **argv)
         int reported = cli_report(&err);
         status = status == CLI_USAGE ? status : reported;
     } else if (a.json)
-        status = cli_print_json(json_pack("{s:s, s:I, s:I, s:I}", "out", q.out, "rows", (json_int_t)r.n, "first",
+        status = cli_print_json(json_pack("{s:o, s:I, s:I, s:I}", "out", mote__json_string(q.out), "rows", (json_int_t)r.n, "first",
                                           (json_int_t)r.first, "vocabulary", (json_int_t)r.vocab), JSON_INDENT(2));
-    else {
+    else if (mote__replace_is_stdout(q.out)) {          /* nothing but the file goes there */
+        cli_say("logits F32 [%zu, %zu], row 0 is position %zu", r.n, r.vocab, r.first);
+        status = CLI_OK;
+    } else {
         printf("%s: logits F32 [%zu, %zu], row 0 is position %zu\n", q.out, r.n, r.vocab, r.first);
         status = cli_flush();
     }

@@ -1,8 +1,11 @@
 /* The `mote` command: the table of commands, dispatch, and the general help made from the table. */
+#include <fcntl.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/out.h"
@@ -47,14 +50,24 @@ static int run_command(const cli_command *command, int argc, char **argv)
 {
     int rc = command->main(argc, argv);
     int flushed = cli_flush();
-    rc = rc ? rc : flushed;
-    return rc && cli_ended() ? 128 + cli_ended() : rc;
+    cli_signals_finish();
+    return rc ? rc : flushed;
+}
+
+/* A descriptor of the three that is closed would be given to the next file that is opened, and text for people would flow into it. It
+ * gets a place where reading and writing fail as on a closed one. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+            _exit(CLI_FAILED);
 }
 
 int main(int argc, char **argv)
 {
+    hold_standard_descriptors();
     /* Characters only: numbers must keep their decimal point. */
-    if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1)
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8"))
         setlocale(LC_CTYPE, "C.UTF-8");
     cli_signals_init();
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "lab/profile.h"
@@ -106,6 +107,16 @@ int cli_check_profile(const cli_args *a, const char *path, mote_err *err)
     return a->profile ? lab_profile_check(a->profile, a->profile_name, path, err) : MOTE_OK;
 }
 
+/* A picture among the result's lines would help nobody. */
+static const char *picture_file(const cli_args *a)
+{
+    if (!*a->value)
+        cli_usage_error(a, "%s: an empty file name", a->name);
+    if (mote__replace_is_stdout(a->value))
+        cli_usage_error(a, "%s: standard output carries the result; name another file", a->name);
+    return a->value;
+}
+
 int cli_next(cli_args *a)
 {
     struct option longs[CLI_MAX_OPTS + 1];
@@ -148,8 +159,8 @@ int cli_next(cli_args *a)
             a->kv = a->value;
             a->has_kv = 1;
             return CLI_O_KV;      /* eval collects several */
-        case CLI_O_SVG:    a->svg = a->value; break;
-        case CLI_O_HTML:   a->html = a->value; break;
+        case CLI_O_SVG:    a->svg = picture_file(a); break;
+        case CLI_O_HTML:   a->html = picture_file(a); break;
         case CLI_O_PROFILE:
             load_profile(a);
             break;

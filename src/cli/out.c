@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,13 +41,17 @@ int cli_report(const mote_err *err)
 
 int cli_flush(void)
 {
+    errno = 0;
     if (!fflush(stdout) && !ferror(stdout))
         return CLI_OK;
-    if (errno == EPIPE)
+    static int why, said;                    /* the first reason stays: after it, stdio forgets */
+    struct pollfd p = { .fd = STDOUT_FILENO };
+    if (!why)
+        why = poll(&p, 1, 0) > 0 && p.revents & POLLERR ? EPIPE : errno ? errno : EIO;
+    if (why == EPIPE)
         return CLI_PIPE_CLOSED;
-    static int said;
     if (!said++)
-        cli_say("mote: cannot write to standard output: %s", strerror(errno));
+        cli_say("mote: cannot write to standard output: %s", strerror(why));
     return CLI_FAILED;
 }
 
@@ -102,13 +108,56 @@ const char *cli_fixed(double v, int digits)
 
 /* ---- progress ---- */
 enum { PROGRESS_AFTER_MS = 400 };      /* what is done sooner needs no bar */
-static struct { double started_at, shown_at; int visible, is_terminal, asked; } progress;
+static struct { double started_at, shown_at; int visible, is_terminal, asked, columns; } progress;
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : 80;
+}
+
+/* To the line's beginning, and nothing on it. A terminal that has become narrower since the line was drawn may have broken it. */
+static void progress_wipe(int columns)
+{
+    int rows = progress.visible && columns > 0 ? (progress.columns - 1) / columns : 0;
+    if (rows > 0)
+        fprintf(stderr, "\033[%dA\r\033[J", rows);
+    else
+        fputs("\r\033[K", stderr);
+}
+
+/* "what [######    ]  60 %" in less than `columns`: the bar goes first, then the end of the words. */
+int cli_progress_text(char *line, size_t size, const char *what, double fraction, int columns)
+{
+    enum { BAR = 30, LEAST_BAR = 5, PERCENT = 6 };
+    int room = columns - 1 - PERCENT, n = (int)strlen(what);         /* the last column stays free: writing there may wrap */
+    fraction = fmin(fmax(fraction, 0), 1);
+    if (room < 0)
+        n = 0;
+    char *words = strndup(what, (size_t)n);
+    while (words && n && (int)cli_columns(words) > room) {
+        do
+            n--;
+        while (n && ((unsigned char)words[n] & 0xc0) == 0x80);
+        words[n] = 0;
+    }
+    int bar = words ? room - (int)cli_columns(words) - 3 : 0;
+    bar = bar > BAR ? BAR : bar;
+    int filled = (int)(bar * fraction);
+    if (bar >= LEAST_BAR)
+        n = snprintf(line, size, "%s [%.*s%*s] %3.0f %%", words, filled, "##############################", bar - filled, "", 100 * fraction);
+    else
+        n = snprintf(line, size, "%s%*.0f %%", words ? words : "", room < 0 ? 0 : 4, 100 * fraction);
+    free(words);
+    return (int)cli_columns(line) < columns ? n : (line[0] = 0);
+}
 
 static void progress_line(const char *what, double fraction)
 {
     if (!progress.asked) {
+        const char *term = getenv("TERM");
         progress.asked = 1;
-        progress.is_terminal = isatty(STDERR_FILENO);
+        progress.is_terminal = isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb");
     }
     double now = progress.is_terminal ? cli_seconds() : 0;
     if (!progress.is_terminal)
@@ -118,11 +167,15 @@ static void progress_line(const char *what, double fraction)
     if (now - progress.started_at < PROGRESS_AFTER_MS * 1e-3 || now - progress.shown_at < 0.1)
         return;
     progress.shown_at = now;
-    progress.visible = 1;
-    int filled = (int)(30 * fmin(fmax(fraction, 0), 1));
-    fprintf(stderr, "\r\033[K%s [%.*s%*s] %3.0f %%", what, filled, "##############################", 30 - filled, "",
-            100 * fraction);
+    char line[512];
+    int columns = terminal_columns();
+    cli_progress_text(line, sizeof line, what, fraction, columns);
+    progress_wipe(columns);
+    fputs(line, stderr);
     fflush(stderr);
+    progress.columns = (int)cli_columns(line);
+    progress.visible = 1;
+    cli_signals_undo("\r\033[K");
 }
 
 int cli_progress_open(void *ctx, const char *what, double fraction)
@@ -157,9 +210,10 @@ void cli_progress_clear(void)
     progress.started_at = 0;
     if (!progress.visible)
         return;
-    fputs("\r\033[K", stderr);
+    progress_wipe(terminal_columns());
     fflush(stderr);
     progress.visible = 0;
+    cli_signals_undo(NULL);
 }
 
 double cli_seconds(void)

@@ -47,6 +47,8 @@ typedef struct cli_step_ctx {
 int cli_progress_step(void *ctx, size_t done_tokens, size_t all_tokens);       /* ctx: cli_step_ctx *           */
 int cli_progress_lab(void *ctx, const char *what, double fraction);            /* lab_progress.step             */
 void cli_progress_clear(void);
+/* The line itself, for a terminal of that many columns: fits, whatever they are. Its bytes. */
+int cli_progress_text(char *line, size_t size, const char *what, double fraction, int columns);
 
 double cli_seconds(void);                     /* monotonic */
 

@@ -9,11 +9,13 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/eval.h"
+#include "cli/gen.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/report.h"
 
 enum { O_CTX = 1200, O_RAM, O_DISK };
+enum { MAX_CONTEXT = 1 << 30, MAX_CONTEXTS = 4096 };      /* as mote_plan_json has them */
 
 static const cli_usage usage = {
     .command = "plan",
@@ -511,6 +513,11 @@ int cli_plan(int argc, char **argv)
         case O_CTX:
             free(ctxs);
             ctxs = cli_sizes(&a, &n_ctxs);
+            if (n_ctxs > MAX_CONTEXTS)
+                cli_usage_error(&a, "--ctx: %zu lengths, at most %d", n_ctxs, MAX_CONTEXTS);
+            for (size_t i = 0; i < n_ctxs; i++)
+                if (ctxs[i] > MAX_CONTEXT)
+                    cli_usage_error(&a, "--ctx: %s is over the limit of %s tokens", cli_count(ctxs[i]), cli_count(MAX_CONTEXT));
             break;
         case O_RAM: ram = cli_size(&a); break;
         case O_DISK: disk = cli_size(&a); break;
@@ -520,16 +527,20 @@ int cli_plan(int argc, char **argv)
 
     mote_err err = { 0 };
     json_t *plan = NULL;
-    int status, bare = access(path, F_OK) == 0 && !is_folder(path);
+    int status = CLI_FAILED, bare = access(path, F_OK) == 0 && !is_folder(path);
     if (a.profile && bare)
         cli_say("mote: note: %s is a configuration alone: whether the profile was made for its model cannot be checked", path);
-    int failed = (!bare && cli_check_profile(&a, path, &err)) ||
-                 ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err);
-    if (!failed && disk)
+    int rc = bare ? MOTE_OK : cli_check_profile(&a, path, &err);
+    if (!rc && (rc = ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err)) && a.kv)
+        cli_kv_error("--kv", &a, &status, &err);
+    if (!rc && disk)
         add_disk(plan, (double)disk);
-    if (failed || cli_write_pictures(&a, lab_report_plan, plan, &err))
-        status = cli_report(&err);
-    else if (a.json)
+    if (!rc)
+        rc = cli_write_pictures(&a, lab_report_plan, plan, &err);
+    if (rc) {
+        int reported = cli_report(&err);
+        status = status == CLI_USAGE ? status : reported;
+    } else if (a.json)
         status = cli_print_json(json_incref(plan), JSON_INDENT(2));
     else {
         print_plan(path, plan);

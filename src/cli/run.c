@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/gen.h"
 #include "cli/opts.h"
@@ -46,8 +47,8 @@ static const cli_usage usage = {
         CLI_ROW_END,
     },
     .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
-             "context), prefill_tokens_per_s = prompt tokens / time until the first logits, decode_tokens_per_s = decode steps /\n"
-             "their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
+             "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits (null where all came from a\n"
+             "store), decode_tokens_per_s = decode steps / their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
              "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = those of the reused ones that\n"
              "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = the result has\n"
              "the bits of the same command without a store; time_to_first_token_s = until the first logits, looking into the store included.\n"
@@ -143,15 +144,13 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         n = strlen(q->prompt);
     int flags = (q->no_bos ? 0 : MOTE_ENCODE_BOS) | (q->plain ? MOTE_ENCODE_PLAIN : 0);
     if (!rc && q->chat) {
-        json_t *content = json_stringn(use, n);
-        json_t *messages = content ? json_pack("[{s:s, s:o}]", "role", "user", "content", content) : NULL;
+        json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", mote__json_bytes(use, n));
         char *dump = messages ? json_dumps(messages, 0) : NULL;
         json_decref(messages);
         if (dump)                        /* text that looks like a special token stays text */
             rc = mote_chat_encode(model, dump, NULL, 0, SIZE_MAX, &q->ids, &q->n_ids, err);
         else
-            rc = mote__fail(err, MOTE_EFORMAT, "%s: not valid UTF-8, cannot be a chat message",
-                            q->file ? q->file : "--prompt");
+            rc = mote__fail(err, MOTE_ENOMEM, "out of memory for the prompt");
         free(dump);
     } else if (!rc)
         rc = mote_encode(model, use, n, flags, &q->ids, &q->n_ids, err);
@@ -163,11 +162,11 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
 
 /* Where the text goes: stdout at once, or a buffer for the JSON. */
 typedef struct sink { FILE *f; char last; int status; } sink;
-static int on_text(void *ctx, const char *text)
+static int on_text(void *ctx, const char *text, size_t n)
 {
     sink *s = ctx;
-    fputs(text, s->f);
-    s->last = text[strlen(text) - 1];
+    fwrite(text, 1, n, s->f);
+    s->last = text[n - 1];
     if (s->f == stdout)
         s->status = cli_flush();
     return s->status;
@@ -175,30 +174,31 @@ static int on_text(void *ctx, const char *text)
 
 static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
                            const mote_session *session, const cli_gen_result *r, const mote_restored *from, const char *text,
-                           double prefill_s, const mote_memory *m, size_t scratch_peak)
+                           size_t n_text, double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
         json_array_append_new(tokens, json_integer(r->ids[i]));
-    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? json_string(text) : json_null(),
+    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? mote__json_bytes(text, n_text) : json_null(),
                           "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids, "generated_tokens",
                           (json_int_t)r->n_ids, "finish_reason", cli_finish_names[r->finish]);
     if (!o)
         return NULL;
-    json_object_set_new(o, "prefill_tokens_per_s", cli_json_real((double)q->n_ids / prefill_s));
+    size_t computed = q->n_ids - from->reused_tokens;
+    json_object_set_new(o, "prefill_tokens_per_s", computed ? cli_json_real((double)computed / prefill_s) : json_null());
     json_object_set_new(o, "decode_tokens_per_s",
                         r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
     json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
     json_object_set_new(o, "reused_tokens", json_integer((json_int_t)from->reused_tokens));
     json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)from->remote_tokens));
     json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)from->replay_tokens));
-    json_object_set_new(o, "computed_tokens", json_integer((json_int_t)(q->n_ids - from->reused_tokens)));
+    json_object_set_new(o, "computed_tokens", json_integer((json_int_t)computed));
     json_object_set_new(o, "from_snapshot", json_boolean(from->from_snapshot));
     json_object_set_new(o, "exact", json_boolean(from->exact));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
     json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
-    json_object_set_new(o, "kv", json_string(a->kv ? a->kv : info->kv));
+    json_object_set_new(o, "kv", mote__json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence", json_integer((json_int_t)mote_session_window_bytes(session)));
     json_object_set_new(o, "threads", json_integer(info->n_threads));
@@ -213,12 +213,13 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
 static void print_stats(const request *q, const cli_args *a, const mote_model_info *info, const mote_session *session,
                         const cli_gen_result *r, const mote_restored *from, double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
-    fprintf(stderr, "\nprompt      %s tokens, %.1f tokens/s (%s prefill)\n", cli_count(q->n_ids),
-            (double)q->n_ids / prefill_s, cli_prefill_names[a->prefill]);
+    size_t computed = q->n_ids - from->reused_tokens;
+    fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n", cli_count(q->n_ids),
+            cli_count(computed), computed ? cli_fixed((double)computed / prefill_s, 1) : "-", cli_prefill_names[a->prefill]);
     if (q->store.dir)
         fprintf(stderr, "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after %.3f s%s\n",
                 cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", from->remote_tokens ? ", from a server " : "",
-                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(q->n_ids - from->reused_tokens), prefill_s, from->exact ? "" : " (approximate)");
+                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(computed), prefill_s, from->exact ? "" : " (approximate)");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
             r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
             (unsigned long long)q->gen.sample.seed);
@@ -264,7 +265,6 @@ int cli_run(int argc, char **argv)
     cli_args_init(&a, &usage, argc, argv);
     request q;
     parse(&a, &q);
-    cli_signals_end_cleanly();
     const char *path = a.operands[0];
 
     mote_err err = { 0 };
@@ -319,7 +319,7 @@ int cli_run(int argc, char **argv)
         cli_say("mote: interrupted");
     else if (a.json)
         status = cli_print_json(
-            result_json(&q, &a, &info, session, &r, &from, text ? text : "", prefill_s, &m, scratch_peak), JSON_INDENT(2));
+            result_json(&q, &a, &info, session, &r, &from, text ? text : "", text_size, prefill_s, &m, scratch_peak), JSON_INDENT(2));
     if (r.finish == CLI_FINISH_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context));

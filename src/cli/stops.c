@@ -15,18 +15,19 @@ void cli_stops_deinit(cli_stops *s)
     *s = (cli_stops){ 0 };
 }
 
-static const char *release(cli_stops *s, size_t n)
+static const char *release(cli_stops *s, size_t n, size_t *n_certain)
 {
     memcpy(s->out, s->held, n);
     s->out[n] = 0;
     memmove(s->held, s->held + n, s->n_held - n);
     s->n_held -= n;
+    *n_certain = n;
     return s->out;
 }
 
-const char *cli_stops_push(cli_stops *s, const char *text)
+const char *cli_stops_push(cli_stops *s, const char *text, size_t n, size_t *n_certain)
 {
-    size_t n = strlen(text);
+    *n_certain = 0;
     if (s->hit)
         return "";
     if (s->n_held + n + 1 > s->capacity || !s->held) {
@@ -57,12 +58,13 @@ const char *cli_stops_push(cli_stops *s, const char *text)
                 hold_at = at;
         }
     s->hit = best_end != (size_t)-1;
-    return release(s, s->hit ? best_at : hold_at);
+    return release(s, s->hit ? best_at : hold_at, n_certain);
 }
 
-const char *cli_stops_finish(cli_stops *s)
+const char *cli_stops_finish(cli_stops *s, size_t *n_certain)
 {
+    *n_certain = 0;
     if (s->hit || !s->held)
         return "";
-    return release(s, s->n_held);
+    return release(s, s->n_held, n_certain);
 }

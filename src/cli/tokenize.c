@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/gen.h"
 #include "cli/opts.h"
@@ -77,25 +78,23 @@ static void parse(cli_args *a, request *q)
         cli_usage_error(a, "--count and --ids-only exclude each other");
 }
 
-/* A token's bytes with U+FFFD where they are not UTF-8: malloc'd. */
-static char *piece(const mote_model *model, int32_t id)
+/* A token's bytes, or one U+FFFD where they are not whole characters. */
+static json_t *piece(const mote_model *model, int32_t id)
 {
     size_t n = 0;
     const char *bytes = mote_token_bytes(model, id, &n);
     json_t *whole = bytes ? json_stringn(bytes, n) : NULL;      /* jansson checks UTF-8 strictly */
-    char *text = whole ? strdup(json_string_value(whole)) : NULL;
-    json_decref(whole);
-    return text ? text : strdup("\xef\xbf\xbd");
+    return whole ? whole : json_string("\xef\xbf\xbd");
 }
 
 /* For a terminal line: white space and control characters made visible. malloc'd. */
-static char *visible(const char *text)
+static char *visible(const char *text, size_t n)
 {
-    char *out = malloc(4 * strlen(text) + 3), *o = out;
+    char *out = malloc(4 * n + 3), *o = out;
     if (!out)
         return NULL;
     *o++ = '"';
-    for (; *text; text++) {
+    for (const char *end = text + n; text < end; text++) {
         unsigned char c = (unsigned char)*text;
         if (c == '\n' || c == '\t' || c == '\r' || c == '"' || c == '\\') {
             *o++ = '\\';
@@ -115,10 +114,8 @@ static int print_tokens(const request *q, const cli_args *a, const mote_model *m
     if (a->json) {
         json_t *ids = json_array(), *pieces = json_array();
         for (size_t i = 0; i < q->n_ids && !q->count; i++) {
-            char *text = piece(model, q->ids[i]);
             json_array_append_new(ids, json_integer(q->ids[i]));
-            json_array_append_new(pieces, json_string(text ? text : "?"));
-            free(text);
+            json_array_append_new(pieces, piece(model, q->ids[i]));
         }
         json_t *o = json_pack("{s:I}", "count", (json_int_t)q->n_ids);
         if (o && !q->count) {
@@ -138,10 +135,11 @@ static int print_tokens(const request *q, const cli_args *a, const mote_model *m
         printf("\n");
     } else
         for (size_t i = 0; i < q->n_ids; i++) {
-            char *text = piece(model, q->ids[i]), *shown = text ? visible(text) : NULL;
+            json_t *text = piece(model, q->ids[i]);
+            char *shown = text ? visible(json_string_value(text), json_string_length(text)) : NULL;
             printf("%7d  %s\n", (int)q->ids[i], shown ? shown : "?");
             free(shown);
-            free(text);
+            json_decref(text);
         }
     return cli_flush();
 }
@@ -156,18 +154,22 @@ static int print_text(const request *q, const cli_args *a, const mote_model *mod
     FILE *f = open_memstream(&all, &size);
     int rc = f ? mote_detok_create(&detok, model, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < q->n_ids; i++) {
-        size_t n;
+        size_t n, n_text;
         const char *bytes = mote_token_bytes(model, q->ids[i], &n), *text;
         if (!bytes)
             rc = mote__fail(err, MOTE_EINVAL, "--decode: id %d is not in the vocabulary of %s", (int)q->ids[i], path);
         else if (mote_token_is_special(model, q->ids[i])) {
-            fputs(mote_detok_finish(detok), f);
+            text = mote_detok_finish(detok, &n_text);
+            fwrite(text, 1, n_text, f);
             fwrite(bytes, 1, n, f);
-        } else if (!(rc = mote_detok_push(detok, q->ids[i], &text, err)))
-            fputs(text, f);
+        } else if (!(rc = mote_detok_push(detok, q->ids[i], &text, &n_text, err)))
+            fwrite(text, 1, n_text, f);
     }
-    if (!rc)
-        fputs(mote_detok_finish(detok), f);
+    if (!rc) {
+        size_t n_rest;
+        const char *rest = mote_detok_finish(detok, &n_rest);
+        fwrite(rest, 1, n_rest, f);
+    }
     mote_detok_destroy(detok);
     if (f)
         fclose(f);
@@ -178,7 +180,7 @@ static int print_text(const request *q, const cli_args *a, const mote_model *mod
         json_t *ids = json_array();
         for (size_t i = 0; i < q->n_ids; i++)
             json_array_append_new(ids, json_integer(q->ids[i]));
-        status = cli_print_json(json_pack("{s:s, s:o}", "text", all, "ids", ids), JSON_COMPACT);
+        status = cli_print_json(json_pack("{s:o, s:o}", "text", mote__json_bytes(all, size), "ids", ids), JSON_COMPACT);
     } else {
         fwrite(all, 1, size, stdout);
         if (!size || all[size - 1] != '\n')

@@ -204,15 +204,12 @@ int cli_tune(int argc, char **argv)
     for (size_t f = 0; !rc && f < q.tune.n_formats; f++) {
         mote_session_params params = { .kv = q.formats[f] };
         mote_session *session = NULL;
-        mote_err why = { 0 };
-        rc = mote_session_create(&session, model, &params, &why);
+        rc = mote_session_create(&session, model, &params, &err);
         mote_session_destroy(session);
         if (rc == MOTE_EUNSUPPORTED)                   /* its groups do not fit the main part: lab/ leaves it out */
             rc = MOTE_OK;
-        else if (rc) {
-            mote__fail(&err, rc, "--formats: %s", why.message);
-            status = CLI_USAGE;
-        }
+        else if (rc)
+            cli_kv_error("--formats", &a, &status, &err);
     }
     if (!rc)
         rc = cli_read_file(q.text, &bytes, &n_bytes, &err);

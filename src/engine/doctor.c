@@ -21,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/err.h"
 #include "base/limit.h"
+#include "base/json_string.h"
 #include "kern/kern.h"
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
@@ -52,7 +53,7 @@ static json_t *line_value(const char *text, const char *key)
         if (!colon)
             break;
         const char *value = colon + 1 + strspn(colon + 1, " \t");
-        json_t *s = json_stringn(value, strcspn(value, "\n"));
+        json_t *s = mote__json_bytes(value, strcspn(value, "\n"));
         return s ? s : json_null();
     }
     return json_null();
@@ -110,9 +111,7 @@ static json_t *cpu_json(void)
 
 static json_t *environment(const char *name)
 {
-    const char *value = getenv(name);
-    json_t *s = value ? json_string(value) : NULL;           /* NULL too where it is not UTF-8 */
-    return s ? s : json_null();
+    return mote__json_string(getenv(name));
 }
 
 static json_t *kernels_json(void)
@@ -124,7 +123,7 @@ static json_t *kernels_json(void)
     put(o, "best_of_cpu", json_string(mote__cpu_level_name[mote__cpu_detect()]));
     put(o, "MOTE_CPU_MASK", environment("MOTE_CPU_MASK"));
     put(o, "MOTE_THREADS", environment("MOTE_THREADS"));
-    json_t *why = rc ? json_string(err.message) : NULL;
+    json_t *why = rc ? mote__json_string(err.message) : NULL;
     put(o, "error", why ? why : json_null());
     return o;
 }
@@ -153,7 +152,7 @@ static json_t *memory_json(void)
         ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
     put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
     const char *open = thp ? strchr(thp, '[') : NULL;         /* "always [madvise] never" */
-    put(o, "transparent_huge_pages", open && strchr(open, ']') ? json_stringn(open + 1, strcspn(open + 1, "]")) : json_null());
+    put(o, "transparent_huge_pages", open && strchr(open, ']') ? mote__json_bytes(open + 1, strcspn(open + 1, "]")) : json_null());
     free(info);
     free(thp);
     return o;
@@ -176,7 +175,7 @@ static json_t *io_uring_json(void)
 #endif
     put(o, "available", json_boolean(!failure));
     put(o, "errno", failure ? json_integer(failure) : json_null());
-    put(o, "reason", failure ? json_string(strerror(failure)) : json_null());
+    put(o, "reason", failure ? mote__json_string(strerror(failure)) : json_null());
     return o;
 }
 
@@ -185,7 +184,7 @@ static json_t *system_json(void)
     json_t *o = json_object();
     struct utsname u;
     int known = !uname(&u);
-    put(o, "kernel", known ? json_string(u.release) : json_null());
+    put(o, "kernel", known ? mote__json_string(u.release) : json_null());
     put(o, "machine", known ? json_string(u.machine) : json_null());
     put(o, "libc", json_sprintf("glibc %s", gnu_get_libc_version()));
 #if defined(__clang__)

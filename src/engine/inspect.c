@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "base/json_string.h"
 #include "file/config.h"
 #include "file/fingerprint.h"
 #include "file/names.h"
@@ -81,7 +82,7 @@ static int meet(void *ctx, const mote__expected *e)
     }
     if (!t) {
         if (in->n_missing++ < LIST_MAX)
-            json_array_append_new(in->missing, json_string(e->name));
+            json_array_append_new(in->missing, mote__json_string(e->name));
         return 0;
     }
     in->n_found++;
@@ -89,7 +90,7 @@ static int meet(void *ctx, const mote__expected *e)
                (e->dtypes >> t->dtype & 1);
     if (!fits && in->n_mismatched++ < LIST_MAX) {
         json_t *o = json_object();
-        put(o, "name", json_string(t->name));
+        put(o, "name", mote__json_string(t->name));
         put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
         put(o, "shape", shape_json(t->shape, t->n_dims));
         put(o, "expected_dtype", json_string(mote__dtype_name(e->dtype)));
@@ -134,7 +135,7 @@ static json_t *completeness_json(inspection *in)
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const char *name = mote__checkpoint_tensor(in->ckpt, i)->name;
         if (mote__tensor_class(name, in->config, NULL, NULL) == MOTE_TC_UNKNOWN && n_unknown++ < LIST_MAX)
-            json_array_append_new(unknown, json_string(name));
+            json_array_append_new(unknown, mote__json_string(name));
     }
     put(o, "complete", json_boolean(!in->n_missing && !in->n_mismatched));
     put(o, "expected", count(in->n_expected));
@@ -195,7 +196,7 @@ static json_t *shards_json(const mote__checkpoint *ckpt)
     for (size_t i = 0; i < n; i++) {
         const char *path = mote__checkpoint_shard_path(ckpt, i), *slash = strrchr(path, '/');
         json_t *o = json_object();
-        put(o, "file", json_string(slash ? slash + 1 : path));
+        put(o, "file", mote__json_string(slash ? slash + 1 : path));
         put(o, "bytes", count(mote__checkpoint_shard_bytes(ckpt, i)));
         put(o, "tensors", count(sums[i].tensors));
         put(o, "tensor_bytes", count(sums[i].bytes));
@@ -251,7 +252,7 @@ static json_t *tensors_json(const inspection *in)
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const mote__tensor *t = mote__checkpoint_tensor(in->ckpt, i);
         json_t *o = json_object();
-        put(o, "name", json_string(t->name));
+        put(o, "name", mote__json_string(t->name));
         put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
         put(o, "shape", shape_json(t->shape, t->n_dims));
         put(o, "bytes", count(t->n_bytes));
@@ -271,8 +272,8 @@ static json_t *chat_json(const mote__config *config, const char *path, int *rc, 
         return json_null();
     json_t *o = json_object();
     put(o, "wording", json_string(w.path ? "model" : "mote"));
-    put(o, "file", w.path ? json_string(w.path) : json_null());
-    put(o, "error", w.error.code ? json_string(w.error.message) : json_null());
+    put(o, "file", w.path ? mote__json_string(w.path) : json_null());
+    put(o, "error", w.error.code ? mote__json_string(w.error.message) : json_null());
     mote__wording_deinit(&w);
     return o;
 }
@@ -301,9 +302,9 @@ int mote_inspect_json(const char *path, char **json, mote_err *err)
     }
     if (config_path && !mote__config_load(config, config_path, &why))
         in.config = config;
-    put(o, "path", json_string(path));
+    put(o, "path", mote__json_string(path));
     put(o, "config", config_json(in.config));
-    put(o, "config_error", why.message[0] ? json_string(why.message) : json_null());
+    put(o, "config_error", why.message[0] ? mote__json_string(why.message) : json_null());
     put(o, "chat", chat_json(in.config, path, &rc, err));
     put(o, "n_tensors", count(mote__checkpoint_n_tensors(ckpt)));
     put(o, "tensor_bytes", count(mote__checkpoint_bytes(ckpt)));

@@ -397,14 +397,18 @@ void mote_detok_destroy(mote_detok *d)
     free(d);
 }
 
-int mote_detok_push(mote_detok *d, int32_t id, const char **text, mote_err *err)
+int mote_detok_push(mote_detok *d, int32_t id, const char **text, size_t *n_bytes, mote_err *err)
 {
-    size_t n = 0;
+    size_t n = 0, n_text;
     const char *bytes = mote_token_is_special(d->model, id) ? NULL : mote_token_bytes(d->model, id, &n);
-    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text, err);
+    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text, n_bytes ? n_bytes : &n_text, err);
 }
 
-const char *mote_detok_finish(mote_detok *d) { return mote__detok_finish(&d->d); }
+const char *mote_detok_finish(mote_detok *d, size_t *n_bytes)
+{
+    size_t n_text;
+    return mote__detok_finish(&d->d, n_bytes ? n_bytes : &n_text);
+}
 
 int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab, mote_err *err)
 {

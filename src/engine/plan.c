@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/limit.h"
+#include "base/json_string.h"
 #include "base/mem.h"
 #include "file/explain.h"
 #include "file/json.h"
@@ -345,14 +346,14 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     double v[4];
     double now = per_token(c, 1, v), rest[4];
     int v41 = !strcmp(p->family, "deepseek_v41");
-    put(o, "path", json_string(p->path));
+    put(o, "path", mote__json_string(p->path));
     put(o, "family", json_string(p->family));
-    put(o, "model_type", json_string(p->model_type));
+    put(o, "model_type", mote__json_string(p->model_type));
     put(o, "layers", bytes(p->n_layers));
     if (v41)
         put(o, "encoder_layers", bytes(p->config.decoder_start));
     put(o, "runs", json_boolean(p->runs));
-    put(o, "runs_note", p->runs_note[0] ? json_string(p->runs_note) : json_null());
+    put(o, "runs_note", p->runs_note[0] ? mote__json_string(p->runs_note) : json_null());
     put(o, "max_context", bytes(p->max_context));
     put(o, "n_parameters", p->knows_parameters ? bytes(loaded(p->parameters)) : json_null());
     put(o, "parameters", p->knows_parameters ? groups_json(p->parameters) : json_null());
@@ -382,7 +383,7 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     put(o, "header_bytes",
         p->knows_bytes && p->header_bytes ? bytes(p->header_bytes) : json_null());
     put(o, "weights_source", json_string(p->weights_source));
-    put(o, "weights_note", p->weights_note[0] ? json_string(p->weights_note) : json_null());
+    put(o, "weights_note", p->weights_note[0] ? mote__json_string(p->weights_note) : json_null());
     put(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
     put(o, "ram", ram_json(p, c, ram, json_object_get(o, "contexts")));
     return o;

@@ -40,9 +40,10 @@ void mote_reply_destroy(mote_reply *r)
 int mote_reply_push(mote_reply *r, int32_t id, mote_err *err)
 {
     const char *text;
+    size_t n_text;
     if (id < 0) {
-        text = mote__detok_finish(&r->detok);
-        return mote__reply_push(&r->parts, text, strlen(text)) || mote__reply_end(&r->parts)
+        text = mote__detok_finish(&r->detok, &n_text);
+        return mote__reply_push(&r->parts, text, n_text) || mote__reply_end(&r->parts)
                    ? no_memory(err)
                    : MOTE_OK;
     }
@@ -50,8 +51,8 @@ int mote_reply_push(mote_reply *r, int32_t id, mote_err *err)
     const char *bytes = mote_token_bytes(r->model, id, &n);
     if (!bytes || (mote_token_is_special(r->model, id) && !mote__reply_is_tag(bytes, n)))
         return MOTE_OK;
-    int rc = mote__detok_push(&r->detok, bytes, n, &text, err);
-    return rc ? rc : mote__reply_push(&r->parts, text, r->detok.n_out) ? no_memory(err) : MOTE_OK;
+    int rc = mote__detok_push(&r->detok, bytes, n, &text, &n_text, err);
+    return rc ? rc : mote__reply_push(&r->parts, text, n_text) ? no_memory(err) : MOTE_OK;
 }
 
 int mote_reply_next(mote_reply *r, mote_reply_part *part, const char **text, size_t *n)

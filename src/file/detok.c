@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "file/tokenizer.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 static int reserve(mote__detok *d, size_t n)
 {
@@ -19,11 +19,11 @@ static int reserve(mote__detok *d, size_t n)
     return MOTE_OK;
 }
 
-int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, mote_err *err)
+int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text, mote_err *err)
 {
     /* out: the text, at most 3 bytes (a U+FFFD) for each byte, and its 0; then room to join pending and new bytes */
     *text = "";
-    d->n_out = 0;
+    *n_text = 0;
     if (n > ((size_t)1 << 40) || reserve(d, 4 * (n + d->n_pending) + 1))
         return mote__fail(err, MOTE_ENOMEM, "out of memory while turning tokens into text");
     size_t all = n + d->n_pending, used = 0;
@@ -51,14 +51,15 @@ int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **t
     }
     out[used] = 0;
     *text = d->out;
-    d->n_out = used;
+    *n_text = used;
     return MOTE_OK;
 }
 
-const char *mote__detok_finish(mote__detok *d)
+const char *mote__detok_finish(mote__detok *d, size_t *n_text)
 {
     unsigned pending = d->n_pending;
     d->n_pending = 0;
+    *n_text = pending ? 3 : 0;
     return pending ? "\xEF\xBF\xBD" : "";
 }
 

@@ -11,7 +11,7 @@
 #include <utf8proc.h>
 
 #include "file/tokenizer_impl.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 /* White_Space without U+001C..U+001F (which it does not contain): what is trimmed. */
 static int is_space(int32_t c)

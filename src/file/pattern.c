@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "file/unicode16.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 enum { CP_END = 0x110000, MAX_SETS = 256, MAX_PATTERN_BYTES = 16384, MAX_REPEAT = 1000, SET_ITEM = 256 };
 

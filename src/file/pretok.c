@@ -9,7 +9,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 enum {
     /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of the piece and

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 typedef enum kind { T_NAME, T_STRING, T_NUMBER, T_OP, T_LINE, T_END } kind;
 

@@ -2,14 +2,11 @@
  * dtypes first to keep data aligned (the header is padded so that data starts at a multiple of 8). */
 #include "file/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/replace.h"
 #include "file/json.h"
 
 /* The header's JSON text, malloc'd, padded with blanks to a multiple of 8. */
@@ -62,74 +59,24 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
     return rc && rc != MOTE_ENOMEM ? rc : mote__fail(err, MOTE_ENOMEM, "%s: out of memory for the header", path);
 }
 
-static int write_all(int fd, const void *bytes, uint64_t n)
-{
-    const char *p = bytes;
-    while (n) {
-        ssize_t done = write(fd, p, n < 1 << 30 ? (size_t)n : 1 << 30);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0) {
-            if (done == 0)
-                errno = EIO;
-            return -1;
-        }
-        p += done;
-        n -= (uint64_t)done;
-    }
-    return 0;
-}
-
-/* So that the rename itself survives a power cut. Some file systems refuse to sync a folder; the file is whole anyway. */
-static void sync_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == path ? strdup("/") : slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-    free(folder);
-}
-
 int mote__safetensors_write(const char *path, const mote__tensor *tensors, size_t n, mote_err *err)
 {
-    static _Atomic unsigned serial;
-    char *header = NULL, *temp = NULL;
+    char *header = NULL;
     size_t header_bytes = 0;
-    int fd = -1, rc = make_header(&header, &header_bytes, path, tensors, n, err);
-    if (rc)
-        return rc;
-    if (asprintf(&temp, "%s.tmp-%ld-%u", path, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
-        temp = NULL;
-        rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory", path);
-        goto out;
+    mote__replace out;
+    int rc = make_header(&header, &header_bytes, path, tensors, n, err);
+    if (!rc)
+        rc = mote__replace_begin(&out, path, 0666, err);
+    if (!rc) {
+        uint8_t length[8];
+        for (int i = 0; i < 8; i++)
+            length[i] = (uint8_t)((uint64_t)header_bytes >> 8 * i);
+        fwrite(length, 1, 8, out.file);
+        fwrite(header, 1, header_bytes, out.file);
+        for (size_t i = 0; i < n && !ferror(out.file); i++)
+            fwrite(tensors[i].data, 1, tensors[i].n_bytes, out.file);
+        rc = mote__replace_commit(&out, err);
     }
-    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        rc = mote__fail(err, MOTE_EIO, "%s: cannot create: %s", temp, strerror(errno));
-        goto out;
-    }
-    uint8_t length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)((uint64_t)header_bytes >> 8 * i);
-    int failed = write_all(fd, length, 8) || write_all(fd, header, header_bytes);
-    for (size_t i = 0; !failed && i < n; i++)
-        failed = write_all(fd, tensors[i].data, tensors[i].n_bytes);
-    failed = failed || fsync(fd);
-    int closed = close(fd);
-    fd = -1;
-    if (failed || closed || rename(temp, path)) {
-        rc = mote__fail(err, MOTE_EIO, "%s: cannot write: %s", path, strerror(errno));
-        unlink(temp);
-        goto out;
-    }
-    sync_folder(path);
-out:
-    if (fd >= 0)
-        close(fd);
-    free(temp);
     free(header);
     return rc;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/map.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_FILE_BYTES = 256 << 20, MAX_TEXT_BYTES = 1 << 30 };
 

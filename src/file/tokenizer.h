@@ -16,7 +16,7 @@ void mote__tokenizer_close(mote__tokenizer *tok);
 size_t mote__tokenizer_size(const mote__tokenizer *tok);                 /* largest id + 1 */
 
 /* flags: MOTE_ENCODE_PLAIN as in the public header (BOS is the caller's). *ids malloc'd. Invalid UTF-8 counts as
- * U+FFFD, one for each maximal subpart (file/utf8.h). With PLAIN no added token is matched at all, special or not. */
+ * U+FFFD, one for each maximal subpart (base/utf8.h). With PLAIN no added token is matched at all, special or not. */
 int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                            mote_err *err);
 /* Text made of pieces, n bytes in all of valid UTF-8: added tokens are matched inside literal pieces only (never
@@ -46,16 +46,10 @@ int mote__tokenizer_config_load(mote__tokenizer_config *t, const char *folder, c
  * they get class 0 and do not count. */
 int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err);
 
-/* Streaming detokenisation; text never ends inside a character. n_out: bytes of the last push's
- * text, which may hold NUL. */
-typedef struct mote__detok {
-    unsigned char pending[4];
-    unsigned n_pending;
-    char *out;
-    size_t out_capacity, n_out;
-} mote__detok;
-int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, mote_err *err);
-const char *mote__detok_finish(mote__detok *d);
+/* Streaming detokenisation; text never ends inside a character. */
+typedef struct mote__detok { unsigned char pending[4]; unsigned n_pending; char *out; size_t out_capacity; } mote__detok;
+int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text, mote_err *err);
+const char *mote__detok_finish(mote__detok *d, size_t *n_text);
 void mote__detok_deinit(mote__detok *d);
 
 #endif

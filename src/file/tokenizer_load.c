@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "file/json.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 uint32_t mote__byte_letter(uint8_t b)
 {

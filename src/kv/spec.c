@@ -42,6 +42,8 @@ static int find_format(mote__kvfmt_id *id, word value, word whole, mote_err *err
 {
     char known[200];
     const mote__kvfmt *f = mote__kvfmt_find(value.at, value.n);
+    if (!f && value.n == whole.n)
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s' is no format; there are %s", SHOW(value), known_formats(known, sizeof known));
     if (!f)
         return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no format; there are %s", SHOW(whole), SHOW(value),
                           known_formats(known, sizeof known));

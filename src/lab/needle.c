@@ -86,6 +86,7 @@ static int begins(const char *text, const char *answer)
 static int generate(asking *a, lab_answer *answers, mote_err *err)
 {
     char text[LAB_MAX_NEEDLES][96] = { { 0 } };
+    size_t used[LAB_MAX_NEEDLES] = { 0 };              /* zero bytes may be among them */
     int32_t next[LAB_MAX_NEEDLES];
     size_t steps = 2, n = a->h->n_needles;
     for (size_t i = 0; i < n; i++)
@@ -100,10 +101,12 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
             int32_t any = 0;
             mote_score_rows(a->model, mote_session_logits(a->asked[i], NULL, NULL), NULL, 1, &any, &s);
             next[i] = s.best;
-            size_t bytes = 0, used = strlen(text[i]);
+            size_t bytes = 0;
             const char *t = mote_token_bytes(a->model, s.best, &bytes);
-            if (t && used + bytes < sizeof text[i])
-                memcpy(text[i] + used, t, bytes);
+            if (t && used[i] + bytes < sizeof text[i]) {
+                memcpy(text[i] + used[i], t, bytes);
+                used[i] += bytes;
+            }
             if (held < a->limit)
                 a->feeds[n_feeds++] = (mote_feed){ a->asked[i], &next[i], 1, MOTE_LOGITS_LAST };
         }
@@ -185,11 +188,11 @@ typedef struct tally { size_t exact, chosen, greedy; lab_sum logp, margin, logp_
 static void count(tally *t, const lab_answer *x, const lab_answer *base)
 {
     t->exact += (size_t)x->exact;
-    t->chosen += (size_t)x->chosen;
     t->greedy += (size_t)x->greedy;
     lab_sum_add(&t->logp, x->logp);
     lab_sum_add(&t->logp_diff, x->logp - base->logp);
-    if (isfinite(x->margin)) {
+    if (isfinite(x->margin)) {                 /* there was another fact to choose */
+        t->chosen += (size_t)x->chosen;
         lab_sum_add(&t->margin, x->margin);
         lab_sum_add(&t->margin_diff, x->margin - base->margin);
     }
@@ -200,7 +203,7 @@ static json_t *tally_json(const tally *t, const char *kv, size_t ctx, int is_bas
     double n = (double)t->logp.n;
     json_t *o = json_pack("{s:s, s:I, s:I}", "kv", kv, "ctx", (json_int_t)ctx, "asked", (json_int_t)t->logp.n);
     const struct { const char *name; double value; } reals[] = {
-        { "recall", (double)t->exact / n }, { "choice", (double)t->chosen / n }, { "greedy", (double)t->greedy / n },
+        { "recall", (double)t->exact / n }, { "choice", (double)t->chosen / (double)t->margin.n }, { "greedy", (double)t->greedy / n },
         { "logp", lab_sum_mean(&t->logp) }, { "margin", lab_sum_mean(&t->margin) }, { "margin_se", lab_sum_error(&t->margin) },
         { "logp_minus_base", is_base ? 0 : lab_sum_mean(&t->logp_diff) }, { "logp_minus_base_se", is_base ? 0 : lab_sum_error(&t->logp_diff) },
         { "margin_minus_base", is_base ? 0 : lab_sum_mean(&t->margin_diff) },

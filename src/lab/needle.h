@@ -23,7 +23,7 @@ typedef struct lab_answer {
     double margin;                         /* logp less the mean over the distractors (answers of the other needles of
                                               the kind); NaN where there are none                                     */
     int exact;                             /* every token of the answer is the likeliest one, the right ones before it */
-    int chosen;                            /* likelier than every distractor                                          */
+    int chosen;                            /* likelier than every distractor; says nothing where margin is NaN         */
     int greedy;                            /* the text that is generated begins with the answer                       */
 } lab_answer;
 

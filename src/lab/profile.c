@@ -1,14 +1,13 @@
 #include "lab/profile.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/json_text.h"
+#include "base/replace.h"
 
 static int wrong(const char *name, const char *field, const char *what, mote_err *err)
 {
@@ -86,20 +85,14 @@ int lab_profile_check(const lab_profile *p, const char *name, const char *path, 
 
 int lab_profile_write(const char *file, const json_t *root, mote_err *err)
 {
-    char *temporary = malloc(strlen(file) + 32);
-    if (!temporary)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    sprintf(temporary, "%s.%ld.tmp", file, (long)getpid());
-    FILE *f = fopen(temporary, "wb");
-    int good = f != NULL;
-    good = good && !json_dumpf(root, f, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) && fputc('\n', f) != EOF && !fflush(f) && !fsync(fileno(f));
-    if (f && fclose(f))
-        good = 0;
-    if (good && rename(temporary, file))
-        good = 0;
-    int rc = good ? MOTE_OK : mote__fail(err, MOTE_EIO, "%s: cannot write: %s", file, strerror(errno));
-    if (!good)
-        remove(temporary);
-    free(temporary);
-    return rc;
+    mote__replace out;
+    int rc = mote__replace_begin(&out, file, 0666, err);
+    if (rc)
+        return rc;
+    if (!json_dumpf(root, out.file, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) || ferror(out.file)) {
+        fputc('\n', out.file);
+        return mote__replace_commit(&out, err);
+    }
+    mote__replace_abort(&out);
+    return mote__fail(err, MOTE_ENOMEM, "%s: out of memory for the profile", file);
 }

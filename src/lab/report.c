@@ -1,12 +1,11 @@
 #include "lab/report.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
+#include "base/replace.h"
 
 struct lab_report {
     char *title, *subtitle;
@@ -121,23 +120,12 @@ void lab_report_bars(lab_report *r, const lab_bars *b) { figure(r, draw_bars, b)
 
 static int write_file(const char *path, void (*body)(FILE *, const lab_report *), const lab_report *r, mote_err *err)
 {
-    char *temporary = malloc(strlen(path) + 32);
-    if (!temporary)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    sprintf(temporary, "%s.%ld.tmp", path, (long)getpid());
-    FILE *f = fopen(temporary, "wb");
-    int good = f != NULL;
-    if (f) {
-        body(f, r);
-        good = !ferror(f) && !fflush(f);
-        good &= !fclose(f);
-    }
-    good = good && !rename(temporary, path);
-    int rc = good ? MOTE_OK : mote__fail(err, MOTE_EIO, "%s: cannot write: %s", path, strerror(errno));
-    if (!good)
-        remove(temporary);
-    free(temporary);
-    return rc;
+    mote__replace out;
+    int rc = mote__replace_begin(&out, path, 0666, err);
+    if (rc)
+        return rc;
+    body(out.file, r);
+    return mote__replace_commit(&out, err);
 }
 
 static void svg_body(FILE *f, const lab_report *r)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* Contrast of text on its ground is at least 4.5 : 1 in both schemes. */
 const char lab_svg_style[] =
     ".bg{fill:#fff}.fg{fill:#1b1f24}.dim{fill:#57606a}.grid{stroke:#d8dee4;stroke-width:1}.axis{stroke:#57606a;stroke-width:1}"
@@ -18,14 +20,27 @@ const char lab_svg_style[] =
 
 void lab_svg_escaped(FILE *f, const char *s)
 {
-    for (; s && *s; s++)
-        switch (*s) {
+    size_t left = s ? strlen(s) : 0;
+    while (left) {
+        uint32_t cp = 0;
+        int step = mote__utf8_step((const uint8_t *)s, left, &cp);
+        size_t n = step > 0 ? (size_t)step : step < 0 ? (size_t)-step : left;
+        switch (cp) {
         case '&': fputs("&amp;", f); break;
         case '<': fputs("&lt;", f); break;
         case '>': fputs("&gt;", f); break;
         case '"': fputs("&quot;", f); break;
-        default:  fputc((unsigned char)*s < 0x20 ? ' ' : *s, f);
+        default:
+            if (step <= 0 || cp == 0xFFFE || cp == 0xFFFF)       /* a page must be valid UTF-8, an SVG valid XML */
+                fputs("\xEF\xBF\xBD", f);
+            else if (cp < 0x20)
+                fputc(' ', f);
+            else
+                fwrite(s, 1, n, f);
         }
+        s += n;
+        left -= n;
+    }
 }
 
 void lab_bytes_text(char out[24], double bytes)

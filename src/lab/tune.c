@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_string.h"
 #include "lab/formats.h"
 #include "lab/knapsack.h"
 #include "lab/needle.h"
@@ -334,8 +335,8 @@ static json_t *profile_json(const json_t *result, const tuning *t, const char *f
                                  json_array_get(json_object_get(result, "verified"), 0), "default", json_array_get(json_object_get(result, "verified"), 2),
                                  "heldout", held, "prefill_tokens_per_s", lab_real(prefill), "decode_tokens_per_s", lab_real(decode), "threads",
                                  info.n_threads, "cpu", info.cpu, "peak_bytes", json_object_get(chosen, "peak_bytes"));
-    return json_pack("{s:s, s:i, s:s, s:{s:s, s:s, s:s, s:I}, s:O, s:O, s:s, s:f, s:O, s:s, s:o}", "format", "mote-profile", "version",
-                     LAB_PROFILE_VERSION, "mote", mote_version(), "model", "name", name, "fingerprint", fingerprint, "family", info.family, "layers",
+    return json_pack("{s:s, s:i, s:s, s:{s:o, s:s, s:s, s:I}, s:O, s:O, s:s, s:f, s:O, s:s, s:o}", "format", "mote-profile", "version",
+                     LAB_PROFILE_VERSION, "mote", mote_version(), "model", "name", mote__json_string(name), "fingerprint", fingerprint, "family", info.family, "layers",
                      (json_int_t)info.n_layers, "kv", json_object_get(result, "kv"), "bytes_per_token", json_object_get(result, "bytes_per_token"), "task",
                      lab_task_names[t->t->task], "budget", json_number_value(json_object_get(result, "budget")), "predicted",
                      json_object_get(result, "predicted"), "judgement", json_string_value(json_object_get(result, "judgement")), "measured", measured);

@@ -143,21 +143,7 @@ static json_t *context_id(const mote__catalog *c, uint32_t number)
     return json_string(hex);
 }
 
-/* Text that somebody wrote: as it is where it is UTF-8, else with '?' for what is not ASCII. */
-static json_t *text_json(const char *text)
-{
-    json_t *o = json_string(text);
-    if (o)
-        return o;
-    char plain[MOTE_STORE_LABEL];
-    size_t n = 0;
-    for (; text[n] && n < sizeof plain - 1; n++)
-        plain[n] = (unsigned char)text[n] < 0x20 || (unsigned char)text[n] >= 0x7f ? '?' : text[n];
-    plain[n] = 0;
-    return json_string(plain);
-}
-
-static json_t *context_json(const mote__catalog *c, uint32_t number)
+static json_t *conmote__json_string(const mote__catalog *c, uint32_t number)
 {
     static const char *const fields[][2] = {
         { "model", "model" }, { "math", "math" }, { "kv", "kv" }, { "namespace", "ns" }
@@ -170,7 +156,7 @@ static json_t *context_json(const mote__catalog *c, uint32_t number)
     put(o, "hash", json_string(hex));
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         put(o, fields[i][0],
-            mote__label_field(field, x->label, fields[i][1]) ? text_json(field) : NULL);
+            mote__label_field(field, x->label, fields[i][1]) ? mote__json_string(field) : NULL);
     put_u(o, "blocks", x->blocks);
     put_u(o, "exact_blocks", x->exact_blocks);
     put_u(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
@@ -223,7 +209,7 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
            *snapshots = json_array();
     for (size_t i = 0; i < c.n_contexts; i++)
         if (mote__catalog_chosen(&c, (uint32_t)i))
-            json_array_append_new(contexts, context_json(&c, (uint32_t)i));
+            json_array_append_new(contexts, conmote__json_string(&c, (uint32_t)i));
     for (size_t i = 0; i < c.blocks.n; i++)
         if (mote__catalog_chosen(&c, c.of_block[i])) {
             json_t *o = entry_json(&c.blocks.list[i]);

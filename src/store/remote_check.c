@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/json_string.h"
 #include "store/impl.h"
 
 enum { TIMEOUT_MS = 1000, PINGS = 7, PROBE_BYTES = 64 };
@@ -204,14 +205,14 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
 static json_t *found_json(const found *f)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "server", json_string(f->name));
+    json_object_set_new(o, "server", mote__json_string(f->name));
     json_object_set_new(o, "ok", json_boolean(!*f->failure));
-    json_object_set_new(o, "version", *f->version ? json_string(f->version) : json_null());
-    json_object_set_new(o, "mode", *f->mode ? json_string(f->mode) : json_null());
+    json_object_set_new(o, "version", *f->version ? mote__json_string(f->version) : json_null());
+    json_object_set_new(o, "mode", *f->mode ? mote__json_string(f->mode) : json_null());
     json_object_set_new(o, "servers_known", json_integer(f->n_known));
     json_object_set_new(o, "round_trip_ms",
                         f->round_trip_ms > 0 ? json_real(f->round_trip_ms) : json_null());
-    json_object_set_new(o, "failure", *f->failure ? json_string(f->failure) : json_null());
+    json_object_set_new(o, "failure", *f->failure ? mote__json_string(f->failure) : json_null());
     return o;
 }
 

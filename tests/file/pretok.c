@@ -2,7 +2,7 @@
 #include "file/pretok.h"
 
 #include "file/unicode16.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 #include "test.h"
 
 typedef struct pieces { const char *at; char out[400]; size_t used; } pieces;

@@ -8,7 +8,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "file/json.h"
-#include "file/utf8.h"
+#include "base/utf8.h"
 #include "test.h"
 
 /* ---- the V3 file -------------------------------------------------------------------------------------------------- */

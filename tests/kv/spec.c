@@ -61,7 +61,7 @@ static void test_bad(void **state)
 {
     (void)state;
     static const struct { const char *text; int code; const char *words; } rows[] = {
-        { "fp5", MOTE_EINVAL, "'fp5': 'fp5' is no format; there are fp4, mxfp4, fp4-32, fp4-64, fp4-128, fp8, bf16, f32" },
+        { "fp5", MOTE_EINVAL, "kv formats: 'fp5' is no format; there are fp4, mxfp4, fp4-32, fp4-64, fp4-128, fp8, bf16, f32" },
         { "main=", MOTE_EINVAL, "'main=': '' is no format" },
         { "main=FP4", MOTE_EINVAL, "'FP4' is no format" },
         { "fp4 ", MOTE_EINVAL, "'fp4 ' is no format" },

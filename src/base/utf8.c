@@ -1,5 +1,5 @@
 /* Owns the definition of valid UTF-8 and of its repair; see the header for the rule. */
-#include "file/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

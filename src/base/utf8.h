@@ -1,8 +1,8 @@
 /* UTF-8 at its strictest: one decoder step, and repair of invalid text. What is not UTF-8 becomes U+FFFD, one for
  * each maximal subpart (Unicode standard, section 3.9, and the WHATWG decoder): a cut-off character is one, each
  * stray byte is one. */
-#ifndef MOTE_FILE_UTF8_H
-#define MOTE_FILE_UTF8_H
+#ifndef MOTE_BASE_UTF8_H
+#define MOTE_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
