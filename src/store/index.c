@@ -163,6 +163,7 @@ static int failed(mote__index *x, int rc)
     rc &= 0xff;
     x->busy = rc == SQLITE_BUSY;
     x->full = rc == SQLITE_FULL;
+    x->was_full |= x->full;
     if (x->busy)
         snprintf(x->why, sizeof x->why, "another process holds it and does not let go");
     else if (x->full)

@@ -100,14 +100,16 @@ static int remove_strays(mote__store *s)
     return n;
 }
 
-static int collect(mote_store *s, char **text, mote_err *err)
+/* much: more room for the index than a small change needs is made first. */
+static int collect(mote_store *s, int much, char **text, mote_err *err)
 {
     uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments, room, punched;
     mote__store_flush(s, NULL);
     int rc = mote__store_enter(s, err);
     if (rc)
         return rc;
-    mote__store_make_way(s, 0);
+    mote__store_make_way(s, much, 1);
+    s->writer.was_full = 0;
     mote__store_expire(s, SIZE_MAX, &expired, &snapshots);
     rc = drop_all(s, mote__index_orphan, &orphans);
     /* over budget: what is free goes first (its room is given back below), then the least recently used */
@@ -157,11 +159,16 @@ static int collect(mote_store *s, char **text, mote_err *err)
     return mote__store_json(o, text, err);
 }
 
-/* An index that turns out to be damaged on the way is made anew by the second attempt. */
+/* An index that turns out to be damaged on the way is made anew by the second attempt, and for one
+ * that found no room on the disk more is made. */
 int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
 {
-    int rc = collect(s, text, err);
-    return rc == MOTE_EFORMAT ? collect(s, text, err) : rc;
+    int rc = collect(s, 0, text, err);
+    if (rc != MOTE_EFORMAT && !(s->writer.db && s->writer.was_full))
+        return rc;
+    if (!rc)
+        mote_free(*text);
+    return collect(s, 1, text, err);
 }
 
 /* ---- rm ---- */
@@ -237,7 +244,7 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
     if (rc && (ids || mote__store_begin_anew(s, err)))
         return rc;
     mote__snap_entry p;
-    mote__store_make_way(s, ids ? 0 : MOTE_STORE_ENOUGH);
+    mote__store_make_way(s, !ids, ids != NULL);
     if (!ids) {
         rc = drop_all(s, oldest_leaf, &blocks);
         while (!rc && !mote__index_snapshot_next(&s->writer, NULL, &p)) {
