@@ -48,7 +48,9 @@ struct mote_store {
     int64_t ttl, snap_ttl;                 /* seconds; negative: never */
     int read_only, may_replace, lock_fd;
     int stale;                             /* somebody held the index at opening: it is read as it lies on the disk, without locks */
-    mote__waiting waiting;                 /* for other processes                                        */
+    /* For other processes. Whoever reads has patience of his own: a commit of ours that waits for a reader who was stopped keeps our
+     * readers out until it is given up. */
+    mote__waiting waiting, read_waiting;
 
     pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
     mote__index writer, reader;

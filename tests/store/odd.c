@@ -618,8 +618,10 @@ static void from_wal(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (int p = 0; p < PROMPTS; p++)
         make_ids(ids[p], N_IDS, (uint64_t)p + 700, 0);
     if (!access("/dev/shm", W_OK))
