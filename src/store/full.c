@@ -3,6 +3,7 @@
  * in between leaves entries whose slots are not whole, which are found. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "store/impl.h"
@@ -11,6 +12,16 @@ static uint64_t room_left(const mote__store *s)
 {
     struct statvfs v;
     return statvfs(s->dir, &v) ? UINT64_MAX : (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+/* What a transaction of some hundred rows may take: the index itself at most. */
+static uint64_t journal_room(const mote__store *s)
+{
+    char path[4200];
+    struct stat st;
+    mote__store_path(s, path, "index.db");
+    uint64_t n = stat(path, &st) ? 0 : (uint64_t)st.st_size + 16384;
+    return n < MOTE_STORE_ENOUGH ? n : MOTE_STORE_ENOUGH;
 }
 
 /* A commit that changes nothing but is written. */
@@ -64,6 +75,19 @@ static int is_waiting(const giving *g, const mote__entry *e)
     return 0;
 }
 
+/* 0, or negative: the index failed otherwise than for want of room. */
+static int give_way(mote__store *s, const mote__entry *e, giving *g)
+{
+    g->n_seen++;
+    g->n_emptied += (uint64_t)empty_slot(s, &e->place);
+    if (!mote__drop_entries(s, e, 1))
+        return 0;
+    if (!s->writer.full)
+        return MOTE_EIO;
+    g->waiting[g->n_waiting++] = *e;
+    return 0;
+}
+
 /* The blocks without children, the least recently used first, as long as room is short. */
 static int empty_leaves(mote__store *s, uint64_t bytes, giving *g)
 {
@@ -71,27 +95,31 @@ static int empty_leaves(mote__store *s, uint64_t bytes, giving *g)
     int rc = mote__victims_find(s, &v, CANDIDATES);
     if (v.heap.n)
         qsort(v.heap.list, v.heap.n, sizeof *v.heap.list, by_age);
-    for (size_t i = 0; !rc && i < v.heap.n && g->n_waiting < MOST && is_short(s, bytes); i++) {
-        const mote__entry *e = &v.heap.list[i];
-        if (is_waiting(g, e))
-            continue;
-        g->n_seen++;
-        g->n_emptied += (uint64_t)empty_slot(s, &e->place);
-        if (mote__drop_entries(s, e, 1)) {
-            if (s->writer.full)
-                g->waiting[g->n_waiting++] = *e;
-            else
-                rc = MOTE_EIO;
-        }
-    }
+    for (size_t i = 0; !rc && i < v.heap.n && g->n_waiting < MOST && is_short(s, bytes); i++)
+        if (!is_waiting(g, &v.heap.list[i]))
+            rc = give_way(s, &v.heap.list[i], g);
     mote__victims_end(&v);
     return rc;
 }
 
-void mote__store_make_way(mote__store *s, uint64_t bytes)
+/* Where no leaf could be dropped yet: any block. */
+static int empty_any(mote__store *s, uint64_t bytes, giving *g)
+{
+    mote__entry e = { 0 };
+    int rc = 0;
+    for (const uint8_t *after = NULL; !rc && g->n_waiting < MOST && is_short(s, bytes) &&
+                                      !(rc = mote__index_next(&s->writer, after, &e));
+         after = e.id)
+        if (!is_waiting(g, &e))
+            rc = give_way(s, &e, g);
+    return rc;
+}
+
+void mote__store_make_way(mote__store *s, int much, int tell)
 {
     mote__place p = { 0 };
     giving g = { 0 };
+    uint64_t bytes = much ? journal_room(s) : 0;
     if (room_left(s) >= MOTE_STORE_ENOUGH)
         return;
     for (int64_t slot = -1; !mote__index_free_next(&s->writer, p.segment, slot, &p); slot = p.slot)
@@ -101,9 +129,10 @@ void mote__store_make_way(mote__store *s, uint64_t bytes)
         if (empty_leaves(s, bytes, &g))
             break;
     }
+    empty_any(s, bytes, &g);
     if (g.n_waiting)
         mote__drop_entries(s, g.waiting, g.n_waiting);
-    if (g.n_emptied && !bytes)
+    if (g.n_emptied && tell)
         mote__store_log(s, "the disk is full: the %llu least recently used blocks gave way",
                         (unsigned long long)g.n_emptied);
 }

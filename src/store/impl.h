@@ -48,7 +48,9 @@ struct mote_store {
     int64_t ttl, snap_ttl;                 /* seconds; negative: never */
     int read_only, may_replace, lock_fd;
     int stale;                             /* somebody held the index at opening: it is read as it lies on the disk, without locks */
-    mote__waiting waiting;                 /* for other processes                                        */
+    /* For other processes. Whoever reads has patience of his own: a commit of ours that waits for a reader who was stopped keeps our
+     * readers out until it is given up. */
+    mote__waiting waiting, read_waiting;
 
     pthread_mutex_t write_mutex, read_mutex, files_mutex, mutex, log_mutex;
     mote__index writer, reader;
@@ -111,11 +113,11 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
 /* Rows that do not fit the files or each other go or are put right, and each kind is told of once. 0 or negative. */
 int mote__store_care(mote__store *s);
 /* ---- full.c: with write_mutex held ---- */
-/* On a full disk: free slots, and where that is not enough the least recently used blocks, give their room back before the index, which
- * may need some, hears of it: until a transaction is possible and there are `bytes` (not 0: of
- * what is to go anyway). */
-enum { MOTE_STORE_ENOUGH = 1 << 20 };      /* for the journal of some hundred rows */
-void mote__store_make_way(mote__store *s, uint64_t bytes);
+/* On a full disk: free slots, and where that is not enough the least recently used blocks, give their
+ * room back before the index, which may need some, hears of it: until a small transaction is possible
+ * or, with `much`, a large one. tell: that blocks gave way. */
+enum { MOTE_STORE_ENOUGH = 1 << 20 };      /* bytes for the journal of some hundred rows */
+void mote__store_make_way(mote__store *s, int much, int tell);
 /* ---- rebuild.c: everything else has been shut out ---- */
 typedef struct mote__rebuilt { uint64_t segments, slots, blocks, damaged, duplicates, snapshots, damaged_snapshots; } mote__rebuilt;
 int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err);

@@ -160,6 +160,7 @@ static int failed(mote__index *x, int rc)
     rc &= 0xff;
     x->busy = rc == SQLITE_BUSY;
     x->full = rc == SQLITE_FULL;
+    x->was_full |= x->full;
     if (x->busy)
         snprintf(x->why, sizeof x->why, "another process holds it and does not let go");
     else if (x->full)
@@ -504,9 +505,20 @@ int mote__index_check(mote__index *x)
 
 /* ---- transactions ---- */
 
-int mote__index_begin(mote__index *x) { return run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_begin(mote__index *x)
+{
+    int rc = run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL);
+    x->changes = rc ? 0 : 1 + sqlite3_total_changes64(x->db);
+    return rc;
+}
 int mote__index_begin_read(mote__index *x) { return run(x, BEGIN_READ, NULL, 0, NULL, NULL, 0, 1, NULL); }
-int mote__index_commit(mote__index *x) { return run(x, COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL); }
+/* SQLite takes the whole index for itself to commit, even where nothing was changed. */
+int mote__index_commit(mote__index *x)
+{
+    int same = x->db && x->changes && x->changes == 1 + sqlite3_total_changes64(x->db);
+    x->changes = 0;
+    return run(x, same ? ROLLBACK : COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL);
+}
 int mote__index_nudge(mote__index *x) { return run(x, NUDGE, NULL, 0, NULL, NULL, 0, 1, NULL); }
 void mote__index_rollback(mote__index *x)
 {

@@ -31,6 +31,8 @@ typedef struct mote__index {
     sqlite3_stmt *statements[MOTE_INDEX_STATEMENTS];
     char why[200];                                   /* of the last failure */
     int busy, full;                                  /* it was: somebody else holds the index; no room on the disk */
+    int64_t changes;                                 /* before the transaction: one that changed nothing is not committed */
+    int was_full;                                    /* one failure since somebody set this to 0 was for want of room */
     mote__waiting *waiting;                          /* NULL: nobody is waited for */
     int64_t wait_began;
 } mote__index;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json_string.h"
 #include "store/catalog.h"
 
 int mote__store_json(json_t *root, char **text, mote_err *err)
@@ -143,7 +144,7 @@ static json_t *context_id(const mote__catalog *c, uint32_t number)
     return json_string(hex);
 }
 
-static json_t *conmote__json_string(const mote__catalog *c, uint32_t number)
+static json_t *context_json(const mote__catalog *c, uint32_t number)
 {
     static const char *const fields[][2] = {
         { "model", "model" }, { "math", "math" }, { "kv", "kv" }, { "namespace", "ns" }
@@ -209,7 +210,7 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
            *snapshots = json_array();
     for (size_t i = 0; i < c.n_contexts; i++)
         if (mote__catalog_chosen(&c, (uint32_t)i))
-            json_array_append_new(contexts, conmote__json_string(&c, (uint32_t)i));
+            json_array_append_new(contexts, context_json(&c, (uint32_t)i));
     for (size_t i = 0; i < c.blocks.n; i++)
         if (mote__catalog_chosen(&c, c.of_block[i])) {
             json_t *o = entry_json(&c.blocks.list[i]);

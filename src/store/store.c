@@ -186,12 +186,12 @@ static int open_index(mote__store *s, int fresh, mote_err *err)
     seen found = { .s = s };
     mote__store_list(s, "seg-", 8, note_segment, &found);
     pthread_mutex_lock(&s->read_mutex);
-    mote__index_mode mode = s->read_only ? MOTE_INDEX_READ : MOTE_INDEX_WRITE;
-    rc = mote__index_open(s->read_only ? &s->reader : &s->writer, path, mode, vfs, &s->waiting, err);
-    if (!rc && !s->read_only)
-        rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, &s->waiting, err);
-    else if (rc == MOTE_EIO && s->read_only && !s->reader.busy)        /* left with a log, where none can be written */
-        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, &s->waiting, err);
+    if (!s->read_only)
+        rc = mote__index_open(&s->writer, path, MOTE_INDEX_WRITE, vfs, &s->waiting, err);
+    if (!rc)
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, &s->read_waiting, err);
+    if (rc == MOTE_EIO && s->read_only && !s->reader.busy)             /* left with a log, where none can be written */
+        rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, NULL, err);
     if (rc && !s->running && (s->writer.busy || s->reader.busy)) {
         mote__index_close(&s->writer);
         rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, NULL, err);
@@ -370,7 +370,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     pthread_cond_init(&s->done, &attr);
     pthread_condattr_destroy(&attr);
 
-    s->waiting.limit_ms = MOTE_STORE_WAIT_MS;
+    s->waiting.limit_ms = s->read_waiting.limit_ms = MOTE_STORE_WAIT_MS;
     if (!(s->vfs = mote__vfs_create(s->io)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     s->touched = rc ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);

@@ -249,7 +249,8 @@ static int remove_strays(mote__store *s)
     return n;
 }
 
-static int collect(mote_store *s, char **text, mote_err *err)
+/* much: more room for the index than a small change needs is made first. */
+static int collect(mote_store *s, int much, char **text, mote_err *err)
 {
     uint64_t expired = 0, orphans = 0, snapshots = 0, over = 0, segments = 0, freed = 0, room = 0,
              headers = 0, on_disk, ignored;
@@ -259,7 +260,8 @@ static int collect(mote_store *s, char **text, mote_err *err)
     int rc = mote__store_enter(s, err);
     if (rc)
         return rc;
-    mote__store_make_way(s, 0);
+    mote__store_make_way(s, much, 1);
+    s->writer.was_full = 0;
     rc = settle_doubts(s);
     if (!rc && mote__catalog_has_choice(s)) {
         rc = mote__catalog_read(&catalog, s, &s->writer, &why);
@@ -285,8 +287,6 @@ static int collect(mote_store *s, char **text, mote_err *err)
         !(rc = mote__index_sum(&s->writer, &m)))
         headers = m.segments * MOTE_SEGMENT_HEADER;
     int strays = remove_strays(s);
-    if (!rc && s->writer.db)
-        sqlite3_wal_checkpoint_v2(s->writer.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (rc)
         mote__fail(err, rc < 0 ? rc : MOTE_EIO, why.code ? "%.0s%s" : "%s: %s", s->dir,
                    why.code ? why.message : s->writer.why);
@@ -309,11 +309,16 @@ static int collect(mote_store *s, char **text, mote_err *err)
     return mote__store_json(o, text, err);
 }
 
-/* An index that turns out to be damaged on the way is made anew by the second attempt. */
+/* An index that turns out to be damaged on the way is made anew by the second attempt, and for one
+ * that found no room on the disk more is made. */
 int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
 {
-    int rc = collect(s, text, err);
-    return rc == MOTE_EFORMAT ? collect(s, text, err) : rc;
+    int rc = collect(s, 0, text, err);
+    if (rc != MOTE_EFORMAT && !(s->writer.db && s->writer.was_full))
+        return rc;
+    if (!rc)
+        mote_free(*text);
+    return collect(s, 1, text, err);
 }
 
 /* ---- rm ---- */
@@ -412,10 +417,10 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
     uint64_t blocks = 0, snapshots = 0, segments = 0, freed;
     mote__store_flush(s, NULL);
     int rc = mote__store_enter(s, err);
-    if (rc && (ids || mote__store_begin_anew(s, err)))
+    if (rc && (ids || mote__catalog_has_choice(s) || mote__store_begin_anew(s, err)))
         return rc;
     int everything = !ids && !mote__catalog_has_choice(s);
-    mote__store_make_way(s, everything ? MOTE_STORE_ENOUGH : 0);
+    mote__store_make_way(s, everything, !everything);
     rc = settle_doubts(s);
     if (!rc && everything)
         rc = remove_everything(s, &blocks, &snapshots);

@@ -286,7 +286,7 @@ static int index_blocks(mote__store *s, mote__item **with, const mote__place *pl
 {
     mote__index *x = &s->writer;
     int64_t now = mote__store_now(s);
-    int rc = mote__index_begin(x);
+    int rc = mote__index_begin(x), changed = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         mote__item *it = with[i];
         mote__entry e = { .place = places[i], .approximate = it->slot.approximate, .n_blocks = it->slot.n_blocks, .used = now }, parent;
@@ -303,6 +303,7 @@ static int index_blocks(mote__store *s, mote__item **with, const mote__place *pl
         }
         if (!rc)
             rc = mote__index_put(x, &e);
+        changed |= !rc;
         if (rc == MOTE_INDEX_NONE) {
             it->end = mote__index_get(x, it->slot.id, &parent) ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
             rc = 0;
@@ -315,7 +316,7 @@ static int index_blocks(mote__store *s, mote__item **with, const mote__place *pl
     if (rc) {
         mote__index_rollback(x);
         rc = failed(s, rc < 0 ? rc : MOTE_EIO, "indexing blocks");
-    } else {
+    } else if (changed) {
         mote__doubts_end(s);
     }
     return rc;

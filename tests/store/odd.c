@@ -321,7 +321,8 @@ static void stopped(void **state)
         double began = clock_s();
         f.log[0] = 0;
         must_open(&f);
-        assert_int_equal(match_n(&f, ids[0], N_IDS), BLOCKS); /* what is stored is served */
+        if (match_n(&f, ids[0], N_IDS) != BLOCKS) /* what is stored is served */
+            fail_msg("%s: not served: %s", held[i].sql, f.log);
         for (int round = 0; round < 5; round++) {
             c = (mote__chain){ 0 };
             put_blocks(&f, &f.context, &f.pool, &c, ids[1], BLOCKS, BLOCKS);
@@ -331,7 +332,7 @@ static void stopped(void **state)
         f.store = NULL;
         double took = clock_s() - began;
         printf("  %s: %.1f s\n", held[i].sql, took);
-        if (took > 6 || took < 1)
+        if (took > 12 || took < 1) /* 2 s, on a machine that has nothing else to do */
             fail_msg("%s: %.1f s", held[i].sql, took);
         if (!strstr(f.log, "does not let go") || strchr(strchr(f.log, '\n') + 1, '\n'))
             fail_msg("%s: not one line: %s", held[i].sql, f.log);
@@ -452,8 +453,9 @@ static void on_full_disk(fixture *f)
         _exit(0);
     }
     snprintf(full, sizeof full, "%s/full", disk);
-    for (int way = 0; way < 4; way++) {
-        snprintf(store, sizeof store, "%s/store%d", disk, way);
+    for (int k = 0; k < 8; k++) { /* each way with the index's log there, and without it */
+        int way = k % 4;
+        snprintf(store, sizeof store, "%s/store%d", disk, k);
         snprintf(f->dir, sizeof f->dir, "%.255s", store);
         f->log[0] = 0;
         f->now = 1000000;
@@ -465,6 +467,11 @@ static void on_full_disk(fixture *f)
             char path[400];
             snprintf(path, sizeof path, "%s/index.db", store);
             truncate(path, 0);
+        }
+        if (k >= 4) {
+            char path[400];
+            snprintf(path, sizeof path, "%s/index.db-journal", store);
+            unlink(path);
         }
         fill_disk(disk);
         char *text = NULL;
@@ -485,11 +492,17 @@ static void on_full_disk(fixture *f)
             mote__store_flush(f->store, NULL);
             for (int p = 0; p < PROMPTS; p++)
                 check(match_n(f, ids[p], N_IDS) == BLOCKS);
-            if (way == 1)
-                f->now += 100 * 3600; /* all has expired */
+            if (way == 1) { /* times of use are written with the closing; then all expires */
+                mote_store_close(f->store);
+                f->now += 100 * 3600;
+                check(!fixture_open(f));
+            }
             check(!(way == 2 ? mote_store_rm_json(f->store, NULL, 0, &text, &err)
                              : mote_store_gc_json(f->store, &text, &err)));
-            check(ask(f->store, mote_store_stat_json, "blocks") <= (way ? 0 : 2 * BLOCKS + 3));
+            json_int_t left = ask(f->store, mote_store_stat_json, "blocks");
+            if (left > (way ? 0 : 2 * BLOCKS + 3))
+                fprintf(stderr, "way %d: %d blocks left, %s\n", way, (int)left, text);
+            check(left <= (way ? 0 : 2 * BLOCKS + 3));
         } else {
             check(!mote_store_rm_json(f->store, NULL, 0, &text, &err));
         }
@@ -605,8 +618,10 @@ static void from_wal(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (int p = 0; p < PROMPTS; p++)
         make_ids(ids[p], N_IDS, (uint64_t)p + 700, 0);
     if (!access("/dev/shm", W_OK))
