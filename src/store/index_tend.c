@@ -85,10 +85,11 @@ int mote__index_drop_all(mote__index *x, uint64_t *n)
     *n = 0;
     int rc = mote__index_each(x, "SELECT count(*) FROM block", "", NULL, 0, MOTE_ROW_NUMBER,
                               keep_number, n);
-    if (!rc)
-        rc = mote__index_each(
-            x, "INSERT OR REPLACE INTO free SELECT segment, slot, generation + 1, 0 FROM block", "",
-            NULL, 0, MOTE_ROW_NUMBER, NULL, NULL);
+    if (rc || !*n) /* emptying an empty table takes room for a journal, too */
+        return rc;
+    rc = mote__index_each(
+        x, "INSERT OR REPLACE INTO free SELECT segment, slot, generation + 1, 0 FROM block", "",
+        NULL, 0, MOTE_ROW_NUMBER, NULL, NULL);
     return rc ? rc
               : mote__index_each(x, "DELETE FROM block", "", NULL, 0, MOTE_ROW_NUMBER, NULL, NULL);
 }

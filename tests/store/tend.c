@@ -668,6 +668,7 @@ static void one_segment_is_repaired(void **state)
     assert_true(match_n(&f, ids, MAX) < 12);
     put_prompt(&f, ids, 12);                                 /* and it is a store that works */
     assert_int_equal(match_n(&f, ids, MAX), 12);
+    verify_n(f.store, 0, "damaged");                         /* tells once of what was mended */
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
     /* what was removed on purpose is not added */
     mote__chain c = { 0 };
