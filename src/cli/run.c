@@ -48,7 +48,8 @@ static const cli_usage usage = {
     },
     .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
              "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits (null where all came from a\n"
-             "store), decode_tokens_per_s = decode steps / their time (null when there was none), memory {bytes by class}, kv_bytes_per_token {by part}, seed.\n"
+             "store), decode_tokens_per_s = decode steps / their time (null when there was none), memory {bytes by class},\n"
+             "kv_bytes_per_token {by part}, seed.\n"
              "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = those of the reused ones that\n"
              "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = the result has\n"
              "the bits of the same command without a store; time_to_first_token_s = until the first logits, looking into the store included.\n"
