@@ -38,7 +38,7 @@ enum {
     ADD_SEGMENT, NEW_SEGMENT_ID, SET_SLOTS, DROP_SEGMENT, DROP_SEGMENT_FREE, SUM_BLOCKS, SUM_FREE,
     SUM_SEGMENTS, SUM_SNAPSHOTS, SEGMENT_ENTRIES, SNAP_PUT, SNAP_GET, SNAP_DROP, SNAP_TOUCH,
     SNAP_NEXT, SNAP_ON, SNAP_OLDEST, OVERLAP, NUDGE, CENSUS_BLOCK, CENSUS_FREE, AT, DROP_BEYOND,
-    FREE_BEYOND, DROP_LOST, FREE_LOST, SET_SIZES, MEND_BLOCK_TIMES, MEND_SNAP_TIMES, SNAP_SET_BYTES,
+    FREE_BEYOND, DROP_LOST, SNAP_LOST, FREE_LOST, SET_SIZES, MEND_BLOCK_TIMES, MEND_SNAP_TIMES, SNAP_SET_BYTES,
     ODD, UNCOUNTED, N_STATEMENTS
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
@@ -97,7 +97,9 @@ static const char *const sql[N_STATEMENTS] = {
     [AT] = BLOCKS "WHERE b.segment = ?1 AND b.slot = ?2",
     [DROP_BEYOND] = "DELETE FROM block WHERE segment = ?1 AND (slot >= ?2 OR slot < 0)",
     [FREE_BEYOND] = "DELETE FROM free WHERE segment = ?1 AND (slot >= ?2 OR slot < 0)",
-    [DROP_LOST] = "DELETE FROM block WHERE segment NOT IN (SELECT id FROM segment)",
+    /* what is no blob sorts before all blobs, and is no identity */
+    [DROP_LOST] = "DELETE FROM block WHERE segment NOT IN (SELECT id FROM segment) OR id < x''",
+    [SNAP_LOST] = "DELETE FROM snapshot WHERE key < x''",
     [FREE_LOST] = "DELETE FROM free WHERE segment NOT IN (SELECT id FROM segment) OR hole NOT IN (0, 1)"
                   " OR generation NOT BETWEEN 0 AND 4611686018427387904",
     [SET_SIZES] = "UPDATE segment SET slot_bytes = ?2, payload_bytes = ?3, n_slots = ?4 WHERE id = ?1",
@@ -106,6 +108,7 @@ static const char *const sql[N_STATEMENTS] = {
     [SNAP_SET_BYTES] = "UPDATE snapshot SET bytes = ?2 WHERE key = ?1",
     [ODD] = "SELECT EXISTS(SELECT 1 FROM block WHERE used > ?1) + EXISTS(SELECT 1 FROM block WHERE used <= 0)"
             " + EXISTS(SELECT 1 FROM snapshot WHERE used > ?1 OR used <= 0)"
+            " + EXISTS(SELECT 1 FROM snapshot WHERE key < x'') + EXISTS(SELECT 1 FROM block WHERE id < x'')"
             " + EXISTS(SELECT 1 FROM free WHERE hole NOT IN (0, 1) OR generation NOT BETWEEN 0 AND 4611686018427387904)",
     /* what integrity_check cannot see: a segment whose rows are not its slots, rows without a segment, a slot in both tables */
     [UNCOUNTED] = "SELECT (SELECT count(*) FROM segment s WHERE n_slots <> (SELECT count(*) FROM block b WHERE b.segment = s.id AND"
@@ -651,6 +654,8 @@ int mote__index_drop_lost(mote__index *x, uint64_t *n_blocks)
 {
     int rc = run(x, DROP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
     *n_blocks = rc ? 0 : (uint64_t)sqlite3_changes64(x->db);
+    if (!rc)
+        rc = run(x, SNAP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
     return rc ? rc : run(x, FREE_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
 }
 /* A day ahead is what clocks that differ may do. */
