@@ -78,10 +78,8 @@ typedef struct mote_model_params {
     mote_weights weights;
     int no_tokenizer;          /* 1: do not look for tokenizer.json (ids only)                */
     int tokenizer_optional;    /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
-    int tokenizer_only; /* 1: open nothing but the tokenizer (which no_tokenizer leaves out as well)
-                           and the wording of the chat format; path may be tokenizer.json itself,
-                           and only mote_encode, mote_token_*, mote_detok_*, mote_chat_* and
-                           mote_reply_* may be used     */
+    int tokenizer_only;        /* 1: open the tokenizer (unless no_tokenizer) and the wording of the chat format alone; path may be
+                                  tokenizer.json itself. For mote_encode, mote_token_*, mote_detok_*, mote_chat_*, mote_reply_* */
     /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel.   */
     int (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
@@ -158,16 +156,13 @@ typedef struct mote_chat_params {
     const char *tools_json;    /* NULL, or a JSON array of OpenAI-style tool definitions      */
     const char *response_format_json;    /* NULL, or JSON that says what the reply must look like */
 } mote_chat_params;
-/* messages_json: array of {role: system|user|assistant|tool|developer|latest_reminder, content,
- * reasoning_content?, tool_calls?, tool_call_id?, unfinished?}. Gives the prompt text (with special
- * tokens written out, BOS included; encode without MOTE_ENCODE_BOS): *n_bytes and a 0, free with
- * mote_free. A message may hold U+0000. A final assistant message is ended, or continued if its
- * "unfinished" is true. docs/chat-format.md has the whole format. */
-MOTE_API int mote_chat_prompt(const mote_model *model, const char *messages_json,
-                              const mote_chat_params *params, char **prompt, size_t *n_bytes,
-                              mote_err *err);
-/* The same without a model, and so with mote's wording of what belongs to one; for messages without
- * U+0000. */
+/* messages_json: array of {role: system|user|assistant|tool|developer|latest_reminder, content, reasoning_content?, tool_calls?,
+ * tool_call_id?, unfinished?}. Gives the prompt text (special tokens written out, BOS included: encode without
+ * MOTE_ENCODE_BOS): *n_bytes and a 0, free with mote_free. A message may hold U+0000. A final assistant message is ended, or
+ * continued if its "unfinished" is true. docs/chat-format.md has the whole format. */
+MOTE_API int mote_chat_prompt(const mote_model *model, const char *messages_json, const mote_chat_params *params, char **prompt,
+                              size_t *n_bytes, mote_err *err);
+/* The same without a model, and so with mote's wording of what belongs to one; for messages without U+0000. */
 MOTE_API int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err);
 /* The bytes [from, to) of that prompt (0, SIZE_MAX: all) as tokens. Text in the messages that looks like a special token stays ordinary
  * text, which encoding the formatted text cannot promise: this is the way for untrusted messages. *ids: free with mote_free. */
@@ -215,14 +210,11 @@ MOTE_API void mote_session_destroy(mote_session *session);
 MOTE_API int mote_session_fork(mote_session **copy, const mote_session *session, mote_err *err);
 MOTE_API size_t mote_session_length(const mote_session *session);                  /* tokens held */
 MOTE_API const int32_t *mote_session_tokens(const mote_session *session);          /* borrowed until the next call */
-/* Bounded prefill starts the decoder's windows anew in each step of a window or more, so what a
- * session says next depends on its tokens and on where its windows began: this position; 0 in the
- * other modes (docs/format-snapshot.md, "Origin"). */
+/* Bounded prefill starts the decoder's windows anew in each step of a window or more, so what a session says next depends on its
+ * tokens and on where its windows began: this position; 0 in the other modes (docs/format-snapshot.md, "Origin"). */
 MOTE_API size_t mote_session_origin(const mote_session *session);
-/* An empty session: its first n_tokens, in whatever steps, are to end with windows that began at
- * `origin`, as another session's did. */
-MOTE_API int mote_session_follow(mote_session *session, size_t origin, size_t n_tokens,
-                                 mote_err *err);
+/* An empty session: its first n_tokens, in whatever steps, are to end with windows that began at `origin`, as another session's did. */
+MOTE_API int mote_session_follow(mote_session *session, size_t origin, size_t n_tokens, mote_err *err);
 /* Remember the mutable state at the current position, inside the session, so that truncating to it is exact. */
 MOTE_API int mote_session_mark(mote_session *session, mote_err *err);
 typedef enum mote_windows_from { MOTE_WINDOWS_LIVE, MOTE_WINDOWS_MARK, MOTE_WINDOWS_REPLAY } mote_windows_from;
@@ -259,11 +251,10 @@ typedef struct mote_feed {
     size_t n_ids;
     mote_logits_rows logits;   /* ALL: every row the decoder ran over (full: all new positions) */
 } mote_feed;
-/* Run new tokens of several sessions (each at most once in the list) through the model, sharing
- * every weight read. Blocks go to the store as soon as they are finished, and stay there if the
- * step is cancelled or fails. On failure the sessions keep their old tokens and await a replay (an
- * exact one where they were live) or are unchanged; the code is MOTE_EFULL when a context limit
- * would be passed (nothing was run). progress (may be NULL) is called between chunks. */
+/* Run new tokens of several sessions (each at most once in the list) through the model, sharing every weight read. Blocks go to the
+ * store as soon as they are finished, and stay there if the step is cancelled or fails. On failure the sessions keep their old tokens
+ * and await a replay (an exact one where they were live) or are unchanged; the code is MOTE_EFULL when a context limit would be
+ * passed (nothing was run). progress (may be NULL) is called between chunks. */
 MOTE_API int mote_step(mote_model *model, const mote_feed *feeds, size_t n_feeds,
                        int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens), void *progress_ctx, mote_err *err);
 /* Logits of the last step: n_rows x vocab floats, row 0 belongs to position *first. Borrowed until the next step. */
@@ -287,14 +278,12 @@ typedef struct mote_store_params {
     int read_only;                   /* 1: write nothing, not even times of use                    */
     int must_exist;                  /* 1: MOTE_EIO where there is no store yet                    */
     int server_timeout_ms;           /* without an answer from a server; 0 = 200                   */
-    /* What ls, rm (of everything), gc and export are about; NULL: all. Borrowed until the store is
-     * closed. */
+    /* What ls, rm (of everything), gc and export are about; NULL: all. Borrowed until the store is closed. */
     const char *only_model;          /* a fingerprint in hexadecimal, or its beginning             */
     const char *only_kv;             /* formats that it has: "fp4", "main=fp4,index=bf16"          */
     const char *only_namespace;      /* "": the one without a name                                 */
     const char *only_context;        /* the hash of a context, or its beginning                    */
-    /* verify, export and import report here (may be NULL): fraction in [0, 1], or -1; non-zero
-     * cancels. */
+    /* verify, export and import report here (may be NULL): fraction in [0, 1], or -1; non-zero cancels. */
     int (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
     void (*log)(void *ctx, const char *line);    /* may be NULL; from any thread                   */
@@ -306,24 +295,20 @@ MOTE_API void mote_store_close(mote_store *store);            /* writes what is 
 /* JSON text about a store, or about what was done to it; free with mote_free. Fields: docs/format-store.md. */
 MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);
 MOTE_API int mote_store_ls_json(mote_store *store, char **json, mote_err *err);
-/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: then make the index anew
- * from the segments; times of use stay. */
+/* Reads everything, drops what is damaged; "damaged" counts it. rebuild: then make the index anew from the segments; times stay. */
 MOTE_API int mote_store_verify_json(mote_store *store, int rebuild, char **json, mote_err *err);
-/* One segment and what the index says of it, made to agree; what is right stays, times of use
- * included. Others may go on meanwhile. */
-MOTE_API int mote_store_repair_json(mote_store *store, uint32_t segment, char **json,
-                                    mote_err *err);
-/* The servers of a place (or redis://... alone): reached, logged in, a value written, read and
- * removed. "failed" counts those that were not; passwords are never told. */
+/* One segment and what the index says of it, made to agree; what is right stays, times of use included. Others may go on meanwhile. */
+MOTE_API int mote_store_repair_json(mote_store *store, uint32_t segment, char **json, mote_err *err);
+/* The servers of a place (or redis://... alone): reached, logged in, a value written, read, removed. "failed" counts those that were
+ * not; passwords are never told. */
 MOTE_API int mote_store_check_json(const char *place, int timeout_ms, char **json, mote_err *err);
 /* Expired, over budget, out of reach: goes, and its room is given back. */
 MOTE_API int mote_store_gc_json(mote_store *store, char **json, mote_err *err);
 /* ids: hexadecimal identities of blocks (with all that stands on them) or snapshots, or unique beginnings of at least 6 digits;
  * NULL = everything. */
 MOTE_API int mote_store_rm_json(mote_store *store, const char *const *ids, size_t n_ids, char **json, mote_err *err);
-/* One portable file; path "-": standard output or input, and pipes will do. An import checks each
- * record as if it came from disk; what is stored already is left alone. Whoever gives you such a
- * file decides what your model remembers: import only what you trust. */
+/* One portable file; path "-": standard output or input, and pipes will do. An import checks each record as if it came from disk; what
+ * is stored already is left alone. Whoever gives you such a file decides what your model remembers: import only what you trust. */
 MOTE_API int mote_store_export_json(mote_store *store, const char *path, char **json, mote_err *err);
 MOTE_API int mote_store_import_json(mote_store *store, const char *path, char **json, mote_err *err);
 
@@ -335,13 +320,11 @@ typedef struct mote_restored {
     size_t replay_tokens;      /* of those, run again by the next step to rebuild the windows; 0 after a snapshot         */
     size_t remote_tokens;      /* of the reused ones, those that came from a server                                       */
     int from_snapshot;         /* 1: the session goes on exactly where it was saved                                       */
-    int exact;                 /* 1: the bits of a session that computes the prompt in one step (or
-                                  in mote_session_follow's way) without a store; 0: a bounded
-                                  replay, or what follows one, or windows of another origin */
+    int exact;                 /* 1: the bits of a session that computes the prompt in one step (or in mote_session_follow's way)
+                                  without a store; 0: a bounded replay, or what follows one, or windows of another origin */
 } mote_restored;
-/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step
- * rebuilds windows; exact takes nothing that would change a bit. Finding nothing is no error
- * (reused_tokens 0). */
+/* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step rebuilds windows; exact takes nothing
+ * that would change a bit. Finding nothing is no error (reused_tokens 0). */
 MOTE_API int mote_session_restore(mote_session *session, const int32_t *ids, size_t n_ids, mote_replay replay, mote_restored *restored,
                                   mote_err *err);
 /* Save the session's state to its store (in the background), so that continuing it later is exact.

@@ -417,6 +417,7 @@ int cli_chat_answer(chat *c)
     if (!rc) {
         c->n_turns++;
         status = r.status ? r.status : cli_flush();
+        int kept = keep(c);                     /* who has read the reply may rely on the history */
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
             print_reply_json(c, &r, &g, &t);
         if (g.finish == CLI_FINISH_CONTEXT)
@@ -430,7 +431,6 @@ int cli_chat_answer(chat *c)
                     g.n_steps ? cli_fixed((double)g.n_steps / g.seconds, 1) : "", g.n_steps ? " tokens/s" : "");
         if (!c->interactive && g.finish == CLI_FINISH_INTERRUPTED)
             status = CLI_INTERRUPTED;
-        int kept = keep(c);
         status = status ? status : kept;
     } else {
         /* The unanswered message goes. A full context changed nothing; after anything else the session is rebuilt from the

@@ -118,9 +118,8 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     if (!mote__snap_make_room(s, it->file_bytes, NULL)) {
         it->end = MOTE_ITEM_DROPPED;
         if (it->file_bytes > s->snap_budget)
-            mote__store_log(
-                s, "a snapshot is not stored: it takes %zu bytes, the budget of snapshots is %llu",
-                it->file_bytes, (unsigned long long)s->snap_budget);
+            mote__store_log(s, "a snapshot is not stored: it is larger than the budget of snapshots, %llu",
+                            (unsigned long long)s->snap_budget);
         return;
     }
     mote__snap_name(name, e.key);
