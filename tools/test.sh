@@ -112,12 +112,29 @@ int main(int argc, char **argv)
 }
 EOF
     export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_PATH="$pc"
+    # nothing that only our own sources need, and no other package
+    flags="$(pkg-config --cflags mote)"
+    check "mote.pc names '$flags'" test "$(echo $flags)" = "-I$root/usr/local/include"
     # shellcheck disable=SC2046
     check "links" gcc build/stranger.c $(pkg-config --cflags --libs mote) -o build/stranger
     check "runs" env LD_LIBRARY_PATH="$(dirname "$pc")" build/stranger models/nano
     check "command" env LD_LIBRARY_PATH="$(dirname "$pc")" "$(find "$root" -name mote -type f -perm -u+x | head -n 1)" --version
     check "man page" test -n "$(find "$root" -name mote.1)"
+    # shellcheck disable=SC2046
+    check "links statically" gcc build/stranger.c $(pkg-config --cflags mote) -Wl,-Bstatic -L"$pc/.." -lmote -Wl,-Bdynamic \
+        $(pkg-config --static --libs-only-l mote | sed 's/-lmote//') -o build/stranger-static
+    check "runs without the shared library" build/stranger-static models/nano
     unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_PATH
+    # a build made for one PREFIX installs into another that is asked for, and goes again
+    other=$PWD/build/other
+    rm -rf "$other"
+    make install PREFIX="$other" >/dev/null 2>&1
+    check "PREFIX is obeyed after a build" test -x "$other/bin/mote"
+    check "mote.pc is of that PREFIX" grep -q "^prefix=$other\$" "$(find "$other" -name mote.pc)"
+    make uninstall >/dev/null 2>&1
+    left=$(find "$other" ! -type d)
+    check "uninstall leaves: $left" test -z "$left"
+    meson configure build --prefix=/usr/local >/dev/null
 }
 step_fuzz() {
     seconds=${MOTE_FUZZ_SECONDS:-6}
