@@ -108,8 +108,11 @@ int cli_chat_pipe(chat *c)
         cli_lines_state state = cli_lines_add(&lines, line, length);
         if (state == CLI_LINES_NO_MEMORY)
             status = no_memory();
-        else if (state == CLI_LINES_MESSAGE)
+        else if (state == CLI_LINES_MESSAGE) {
+            if (c->interactive)
+                cli_interrupt_clear();                         /* what stopped a reply is over */
             status = take(c, NULL, &lines);
+        }
         if (status)
             break;
     }

@@ -386,7 +386,6 @@ int cli_chat_answer(chat *c)
     reply r = { .c = c, .f = c->a->json ? NULL : stdout, .err = &err };
     cli_gen_result g = { 0 };
     int status = CLI_OK;
-    cli_interrupt_clear();
     int rc = format_prompt(c, &p, &err);
     if (!rc && prompt_ends(&p, "<｜end▁of▁sentence｜>"))
         rc = mote__fail(

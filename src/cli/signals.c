@@ -112,6 +112,9 @@ int cli_signals_at_prompt(int on)
         if (!at_prompt)
             return -1;
         at_prompt = 0;
+        if (key)                                   /* pressed behind the line that was taken: it is for the answer */
+            interrupted = 1;
+        key = 0;
         for (int i = 0; i < 3; i++)
             sigaction(signals[i], &old[i], NULL);
         return -1;
