@@ -865,17 +865,18 @@ def store_is_reused():
 class Server:
     """Debian's redis-server on a free port of the loopback, without persistence."""
     def __init__(self, *options):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.process = subprocess.Popen(["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", TMP,
-                                         "--loglevel", "warning", *options], stdout=subprocess.DEVNULL)
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                time.sleep(0.02)
+        for _ in range(5):
+            # below the ports that connections get: another's, or the one that looks for it, could take it first
+            self.port = random.SystemRandom().randrange(20000, 30000)
+            self.process = subprocess.Popen(
+                ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(self.port),
+                 "--dir", TMP, "--loglevel", "warning", *options], stdout=subprocess.DEVNULL)
+            while self.process.poll() is None:
+                try:
+                    socket.create_connection(("127.0.0.1", self.port)).close()
+                    return
+                except OSError:
+                    time.sleep(0.02)
         raise Failed("redis-server does not start")
 
     def __enter__(self):
