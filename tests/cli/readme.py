@@ -5,7 +5,7 @@
 
 A block of README indented by four spaces is shell where its first line begins with `mote`, `build/src/cli/mote`, `make` or
 `apt-get`: each line is a command, `#` begins a remark. Where the first line begins with `$ ` the lines behind it are its
-output: words in order, `...` stands for what was left out. Commands run in a folder of their own that has models/ and
+output: words in order, `...` stands for what was left out. Commands run in a folder of their own that has models/, tests/ and
 build/src/cli/mote; there a shorter held-out text stands in for the bundled one, except where an output is compared. `apt-get`
 and `make` lines are left to the steps bare and install of tools/test.sh. Needs nothing but Python's library.
 """
@@ -45,6 +45,7 @@ def make_place(short):
     place = tempfile.mkdtemp(prefix="mote-readme-")
     os.makedirs(os.path.join(place, "build/src/cli"))
     os.symlink(MOTE, os.path.join(place, "build/src/cli/mote"))
+    os.symlink(os.path.join(ROOT, "tests"), os.path.join(place, "tests"))
     nano = os.path.join(ROOT, "models/nano")
     if short:
         os.makedirs(os.path.join(place, "models/nano"))
