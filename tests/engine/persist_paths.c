@@ -8,7 +8,13 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { N = 640, SEQUENCES = 3, EPISODES = 14, WARM = 3, STEPS = 3, ROWS = 48 };
+/* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain builds. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { EPISODES = 4 };
+#else
+enum { EPISODES = 14 };
+#endif
+enum { N = 640, SEQUENCES = 3, WARM = 3, STEPS = 3, ROWS = 48 };
 static int32_t ids[SEQUENCES][N + STEPS];
 static size_t vocab;
 static char dir[64];
