@@ -4,7 +4,7 @@
     cli.py MOTE SOURCE_ROOT [--no-limits] [--quick] [WORD...]
 
 One line per check, `N passed, M failed` at the end, exit status 1 if any failed. WORDs pick the checks whose name holds one of them.
---no-limits leaves out the checks that limit address space (sanitizers need a lot of it), --quick those that measure for many seconds. Needs nothing but Python's library.
+--no-limits leaves out the checks that limit address space (sanitizers need a lot of it), --quick those that take many seconds. Needs nothing but Python's library.
 """
 import itertools
 import json
@@ -835,7 +835,7 @@ def reuse(j):
     return j["reused_tokens"], j["replayed_tokens"], j["from_snapshot"], j["exact"]
 
 
-@check
+@slow_check
 def store_is_reused():
     store, ids = os.path.join(TMP, "store"), text_ids(700)
     cold = run_ids(ids)
@@ -887,7 +887,7 @@ class Server:
         self.process.wait()
 
 
-@check
+@slow_check
 def store_behind_a_server():
     ids = text_ids(700)
     cold = run_ids(ids)
@@ -1083,7 +1083,7 @@ def pictures():
     one_line_error(mote("plan", NANO, "--svg", os.path.join(TMP, "no", "such", "place.svg")), 1, "place.svg")
 
 
-@check
+@slow_check
 def eval_store_scores_what_is_behind_a_hit():
     store = os.path.join(TMP, "eval-store")
     base = ("eval", NANO, "--text", HELDOUT, "--no-kl", "--json")
@@ -1148,7 +1148,7 @@ def kv_looks_at_parts_of_a_store():
     one_line_error(mote("kv", "verify", store, "--segment", 77), 1, "0000004d")
 
 
-@check
+@slow_check
 def store_times_and_budgets_of_a_run():
     store, ids = os.path.join(TMP, "small-budget"), text_ids(600)
     j, err = run_ids(ids, "--store", store, "--store-budget", "10K", warns=True)
@@ -1238,7 +1238,7 @@ def store_same_prompt_again():
     expect(r.rc == 1 and "0 tokens held and 301 new ones" in r.err, str(r))
 
 
-@check
+@slow_check
 def store_modes_do_not_mix():
     ids = text_ids(242)
     logits = lambda j: [(t["id"], t["logprob"], [x["logprob"] for x in t["top"]]) for t in j["logprobs"]]
@@ -1257,7 +1257,7 @@ def store_modes_do_not_mix():
             expect(reuse(j)[2] == (mode == "bounded" or by != "bounded"), f"{by}, {mode}: {reuse(j)}")
 
 
-@check
+@slow_check
 def store_keeps_what_is_finished():
     ids = text_ids(2100)
     cold = run_ids(ids)
@@ -1290,7 +1290,7 @@ def store_keeps_what_is_finished():
     expect(len(good_json("kv", "ls", store, "--json")["snapshots"]) == 2, "the turn's snapshots")
 
 
-@check
+@slow_check
 def store_that_fails_is_a_warning():
     ids = text_ids(600)
     cold = run_ids(ids)
@@ -1310,7 +1310,7 @@ def store_that_fails_is_a_warning():
         expect(j["reused_tokens"] == 0 and j["reply_tokens"] > 0, str(j))
 
 
-@check
+@slow_check
 def store_that_is_damaged_is_a_warning():
     ids = text_ids(600)
     cold = run_ids(ids)
@@ -1348,7 +1348,7 @@ def chat_json(lines, *extra):
     return [json.loads(line) for line in r.text.splitlines()]
 
 
-@check
+@slow_check
 def chat_goes_on_in_another_process():
     # the system text fills a block, so that what is reused is blocks and the rest
     lines = ["Good day to you, my dear.", "And what did she say?", "Why?"]
@@ -1377,7 +1377,7 @@ def chat_goes_on_in_another_process():
     expect(not left, f"left behind: {left}")
 
 
-@check
+@slow_check
 def chat_is_what_it_was_in_any_process():
     # bounded prefill: what is said depends on where turns ended; the history knows, with a store, without, and after strangers
     big = " ".join(["the carriage stood at the gate and nobody came to open it"] * 24)
@@ -1993,6 +1993,7 @@ def main():
         for name, f in CHECKS:
             if WORDS and not any(w in name for w in WORDS):
                 continue
+            began = time.monotonic()
             try:
                 f()
             except Failed as e:
@@ -2003,7 +2004,7 @@ def main():
                 print(f"FAILED  {name}\n        {type(e).__name__}: {e}", flush=True)
             else:
                 n_passed += 1
-                print(f"ok      {name}", flush=True)
+                print(f"ok      {name} ({time.monotonic() - began:.1f} s)", flush=True)
     finally:
         shutil.rmtree(TMP, ignore_errors=True)
     print(f"{n_passed} passed, {n_failed} failed")
