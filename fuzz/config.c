@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/plan.h"
+#include "about/plan.h"
 #include "file/config.h"
-#include "file/json.h"
+#include "base/json.h"
 #include "kv/spec.h"
 
 static void must(int truth)

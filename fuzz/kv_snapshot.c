@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kv/snapshot.h"
+#include "kv/snapshot_bytes.h"
 
 static mote__config config(void)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "file/chat.h"
-#include "file/reply.h"
+#include "text/chat.h"
+#include "text/reply.h"
 #include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/le.h"
-#include "store/remote.h"
+#include "store/remote/remote.h"
 
 /* No redirection leads out of here. */
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list) { return EAI_FAIL; }

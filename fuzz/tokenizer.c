@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "file/tokenizer.h"
+#include "text/tokenizer.h"
 #include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

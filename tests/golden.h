@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "test.h"
 
 /* "<MOTE_GOLDEN_DIR>/<relative>": where tests/reference/regenerate.py wrote */

@@ -12,6 +12,7 @@ import sys
 
 ROOT = os.path.abspath(sys.argv[1])
 ON_THE_PUBLIC_HEADER = {"lab": {"base"}, "cli": {"base", "lab"}}
+DOORS = {"bench/run.h"}       # what a library beside the engine shows to the command
 passed = failed = 0
 
 
@@ -60,7 +61,7 @@ def main():
         if other is None:
             result(False, where + ": no room of src/")
         elif own in ON_THE_PUBLIC_HEADER:
-            result(other == own or other in ON_THE_PUBLIC_HEADER[own], where + f": {own}/ stands on the public header")
+            result(header in DOORS or other == own or other in ON_THE_PUBLIC_HEADER[own], where + f": {own}/ stands on the public header")
         else:
             result(order.index(other) <= order.index(own), where + f": {other}/ is below {own}/")
         result(os.path.isfile(os.path.join(ROOT, "src", header)), where + ": no such file")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints src/file/unicode16.c from tests/data/tokenizer/unicode16_classes.json.
+"""Prints src/text/unicode16.c from tests/data/tokenizer/unicode16_classes.json.
 
-usage: tools/gen-unicode16.py > src/file/unicode16.c
+usage: tools/gen-unicode16.py > src/text/unicode16.c
 
 The JSON file holds, for L, M, N, P, S (general categories) and s (White_Space), the code point ranges as the reference
 tokenizer library classifies them (Unicode 16). PCRE2 and utf8proc of a system may know another Unicode version, and the
@@ -14,7 +14,7 @@ with open(os.path.join(here, "../tests/data/tokenizer/unicode16_classes.json"), 
     classes = json.load(f)
 
 print("/* Unicode 16 character classes as code point ranges. Written by tools/gen-unicode16.py: do not edit. */")
-print('#include "file/unicode16.h"')
+print('#include "text/unicode16.h"')
 rows = []
 for name in ("L", "M", "N", "P", "S", "s"):
     ranges = classes[name]

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 
 static const struct part {
     const char *name, *summary;

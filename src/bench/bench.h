@@ -1,11 +1,11 @@
 /* Inside bench/: what its parts share. A part checks its kernels' answers, measures them against limits of the same run and
  * adds rows. Parts and what each is about:
  *   limits.c      what the machine can do: reads, multiply-adds; an outside GEMM is in blas.c
- *   weights.c     linears of the published shapes, from memory
- *   cache.c       indexer, top-k and sparse attention over a million packed entries
+ *   rows_weights.c     linears of the published shapes, from memory
+ *   rows_cache.c       indexer, top-k and sparse attention over a million packed entries
  *   synthetic.c   a model of the published shapes without a checkpoint: random weights, a random cache
- *   published.c   decode, batches and prefill of that model, whole-model sums
- *   small.c       a real checkpoint end to end: prefill, decode, loading, tokenizer
+ *   rows_published.c   decode, batches and prefill of that model, whole-model sums
+ *   rows_small.c       a real checkpoint end to end: prefill, decode, loading, tokenizer
  *   random.c      memory in huge pages and random weights
  *   bench.c       the table of parts, rows to JSON
  * Fields of a row: docs/results/bench.md. */
@@ -16,7 +16,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/pool.h"
+#include "base/threads.h"
+#include "bench/run.h"
 #include "kern/linear.h"
 
 /* How a kernel is run: its table of functions and the threads. */

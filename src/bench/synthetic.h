@@ -9,7 +9,7 @@
 #define MOTE_BENCH_SYNTHETIC_H
 
 #include "bench/bench.h"
-#include "model/pass.h"
+#include "model/cpu/pass.h"
 
 typedef enum mote__stage {
     MOTE_STAGE_WINDOW, MOTE_STAGE_FULL2, MOTE_STAGE_FULL1, MOTE_STAGE_REINDEX, MOTE_STAGE_REUSE,     /* = the layers, in order */

@@ -1,6 +1,6 @@
 /* A conversation that comes whole, as JSON (--messages, --tools, --response-format), and its prompt
  * shown instead of answered: for people who compare engines. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * Two chats may name one file. Each remembers the state of the file that it last read or wrote; one
  * that finds another state there when it writes has been overtaken, says so and goes on in a file of
  * its own, so no turn of either is lost. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <errno.h>
 #include <fcntl.h>

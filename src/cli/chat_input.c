@@ -1,5 +1,5 @@
 /* Where the messages of a conversation come from: a person at a terminal, or lines of a file or pipe. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
  *      their text is a beginning of the prompt, and its windows begin where they would if the session had lived on.
  * The mark is set before the last piece of the prompt, the <think> or </think> that opens the reply, so 2 always has
  * something to feed and ends with fresh logits. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/eval.h"
+#include "cli/cmd_eval.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/report.h"

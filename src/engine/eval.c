@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 
 static double now(void)
 {

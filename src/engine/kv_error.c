@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 
 typedef struct sums { double norm, rounding, error; size_t n; } sums;
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "file/fingerprint.h"
-#include "kv/snapshot.h"
+#include "kv/snapshot_bytes.h"
 
 static const int32_t *block_ids(const mote_session *s, size_t block) { return (const int32_t *)s->ids.data + block * MOTE_BLOCK_TOKENS; }
 

@@ -3,7 +3,7 @@
  * With window W, a half of D layers and the wish for exact outputs from position A on (the apex), layer d = 0..D-1 of the half needs
  * query rows from A - (D-1-d)(W-1) on and its input from A - D(W-1) on. So with A = the last position the first decoder layer runs
  * over W + (D-2)(W-1) rows and reads W + (D-1)(W-1) encoder outputs: 2,414 and 2,541 at the published size. */
-#include "engine/model.h"
+#include "engine/engine.h"
 
 static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }

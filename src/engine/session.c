@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 
 int mote_session_create(mote_session **out, mote_model *model, const mote_session_params *params, mote_err *err)
 {

@@ -1,5 +1,5 @@
 /* The tokens that begin and end a text, from three files that each may or may not speak of them (docs/tokenizer.md, "BOS and EOS"). */
-#include "engine/model.h"
+#include "engine/engine.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 
 struct job {                               /* one session of the step */
     mote_session *s;

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "file/explain.h"
-#include "file/json.h"
+#include "base/json.h"
 
 /* 96,085 tensors make an index of about 9 MB. */
 enum { INDEX_MAX = 256 << 20, NAMES_CHUNK = 256 << 10 };

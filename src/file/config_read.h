@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "file/config.h"
-#include "file/json.h"
+#include "base/json.h"
 
 typedef enum kind { SIZE, I32, U64, F32, F64, FLAG } kind;
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "file/json.h"
+#include "base/json.h"
 
 /* The limit that the format itself sets on its header. The largest header of a published shard is some 400 KB. */
 enum { HEADER_MAX = 100 * 1000 * 1000 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/replace.h"
-#include "file/json.h"
+#include "base/json.h"
 
 /* The header's JSON text, malloc'd, padded with blanks to a multiple of 8. */
 static int make_header(char **text, size_t *n_text, const char *path, const mote__tensor *tensors, size_t n, mote_err *err)

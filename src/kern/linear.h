@@ -4,7 +4,7 @@
 #define MOTE_KERN_LINEAR_H
 
 #include "base/mem.h"
-#include "base/pool.h"
+#include "base/threads.h"
 #include "kern/kern.h"
 
 typedef struct mote__linear_job {

@@ -7,7 +7,7 @@
 #define MOTE_KV_CACHE_H
 
 #include "kern/attend.h"
-#include "kv/pool.h"
+#include "kv/block_pool.h"
 
 typedef struct mote__kv_cache {
     mote__kv_pool *pool;                         /* borrowed */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lab/formats.h"
+#include "lab/format_rows.h"
 
 static void each_sum(lab_blame_sums *s, void (*f)(lab_sum *))
 {

@@ -7,7 +7,7 @@
 
 #include "lab/measure.h"
 #include "lab/stats.h"
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 /* ---- the arithmetic ---------------------------------------------------------------------------------------- */
 enum { LAB_MAX_CAUSES = 8 };

@@ -6,10 +6,10 @@
 
 #include "base/err.h"
 #include "lab/blame.h"
-#include "lab/formats.h"
+#include "lab/format_rows.h"
 #include "lab/needle.h"
 #include "lab/needle_text.h"
-#include "lab/spec.h"
+#include "lab/kv_text.h"
 
 /* Causes beside the parts of the cache, which come first. A needle context is read whole, so that a hit has no place there. */
 typedef enum cause { TOPK = LAB_PARTS, CANDIDATES, PREFILL, REPLAY } cause;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "lab/formats.h"
-#include "lab/spec.h"
+#include "lab/format_rows.h"
+#include "lab/kv_text.h"
 #include "lab/stats.h"
 
 /* Ways to come by the prefix; the first is the yardstick. */

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "lab/measure.h"
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 /* *rows: by cut {kv, ctx, cut, windows, tokens, cold_loss, ways[] {way, loss, minus_cold, minus_cold_se, beyond_noise}}: the tokens behind the cut,
  * the prefix before it read whole (cold), with bounded prefill, or found as after a hit with bounded and with exact replay. */

@@ -9,9 +9,9 @@
 
 #include "base/err.h"
 #include "lab/blame.h"
-#include "lab/formats.h"
+#include "lab/format_rows.h"
 #include "lab/needle.h"
-#include "lab/spec.h"
+#include "lab/kv_text.h"
 #include "lab/stats.h"
 
 enum { DECODE_TOKENS = 32, BLOCK = 256, CHUNK = 256 };

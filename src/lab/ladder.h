@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "lab/measure.h"
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 typedef struct lab_ladder {
     mote_session_params params;            /* the configuration                                            */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "lab/formats.h"
+#include "lab/format_rows.h"
 #include "lab/needle_text.h"
 #include "lab/stats.h"
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "lab/measure.h"
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 typedef struct lab_needles {
     const mote_session_params *cases;      /* [n_cases]; cases[0] is what the others are compared with */

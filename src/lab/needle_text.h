@@ -6,7 +6,7 @@
 #ifndef MOTE_LAB_NEEDLE_TEXT_H
 #define MOTE_LAB_NEEDLE_TEXT_H
 
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 enum { LAB_MAX_NEEDLES = 32 };
 typedef enum lab_needle_kind { LAB_NUMBER, LAB_NAME, LAB_NEEDLE_KINDS } lab_needle_kind;

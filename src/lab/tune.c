@@ -7,12 +7,12 @@
 
 #include "base/err.h"
 #include "base/json_string.h"
-#include "lab/formats.h"
+#include "lab/format_rows.h"
 #include "lab/knapsack.h"
 #include "lab/needle.h"
 #include "lab/needle_text.h"
 #include "lab/profile.h"
-#include "lab/spec.h"
+#include "lab/kv_text.h"
 #include "lab/stats.h"
 
 const char *const lab_task_names[] = { "generation", "retrieval", NULL };

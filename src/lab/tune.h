@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "lab/measure.h"
-#include "lab/text.h"
+#include "lab/corpus.h"
 
 /* What a format is charged for. Both are squares of small disturbances, so independent ones add up.
  * GENERATION: mean KL(unrounded || this) over all predicted tokens, in nat a token.

@@ -1,5 +1,5 @@
 /* Owns Engram's hashing: the bucket primes, the multipliers (NumPy's generator, bit for bit) and the row numbers of
- * n-grams. The rule and worked numbers: docs/engram.md. Where token classes come from: file/engram_classes.c. */
+ * n-grams. The rule and worked numbers: docs/engram.md. Where token classes come from: text/engram_classes.c. */
 #include "model/engram_hash.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef MOTE_MODEL_NET_H
 #define MOTE_MODEL_NET_H
 
-#include "base/pool.h"
+#include "base/threads.h"
 #include "kern/linear.h"
 #include "kv/cache.h"
 #include "kv/state.h"

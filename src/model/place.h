@@ -4,7 +4,7 @@
 #ifndef MOTE_MODEL_PLACE_H
 #define MOTE_MODEL_PLACE_H
 
-#include "base/pool.h"
+#include "base/threads.h"
 #include "model/weights.h"
 
 /* What mode becomes for matrices of `bytes`, with `available` bytes of memory free. AUTO copies what takes at most half of

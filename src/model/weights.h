@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "file/safetensors.h"
 #include "kern/kern.h"
-#include "model/plan.h"
+#include "model/layer_plan.h"
 
 typedef struct mote__expert { mote__mat w1, w2, w3; } mote__expert;      /* gate, down, up */
 

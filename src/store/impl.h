@@ -1,6 +1,6 @@
 /* The store from inside. Locks, in the order in which they are taken: `write_mutex` (the writing connection, and everything that changes
  * files), `read_mutex` (the reading connection), `files_mutex`, `mutex` (queue, counters), `log_mutex`.
- * The remote tier's are in store/remote.h. */
+ * The remote tier's are in store/remote/remote.h. */
 #ifndef MOTE_STORE_IMPL_H
 #define MOTE_STORE_IMPL_H
 
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "store/index.h"
 #include "store/recent.h"
-#include "store/remote.h"
+#include "store/remote/remote.h"
 #include "store/vfs.h"
 
 enum { MOTE_STORE_BATCH = 32, MOTE_STORE_TOUCHED = 16384, MOTE_STORE_NAME = 80, MOTE_STORE_WAIT_MS = 2000 };

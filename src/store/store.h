@@ -1,5 +1,5 @@
 /* The persistent prefix store: blocks of 256 tokens of global KV and snapshots of sequences, in one directory that several processes
- * may use at once, and behind it, perhaps, the same blocks in a server (store/remote.h).
+ * may use at once, and behind it, perhaps, the same blocks in a server (store/remote/remote.h).
  *
  * The store gives back exactly what was put under the same context, tokens and provenance, or nothing: checksum, identity, parent,
  * generation and token ids of a block are compared after it was read, and its index entry is read again, before anybody sees it.
@@ -15,7 +15,7 @@
 #define MOTE_STORE_STORE_H
 
 #include "base/err.h"
-#include "kv/pool.h"
+#include "kv/block_pool.h"
 #include "store/io.h"
 
 enum {

@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "file/config_read.h"
 #include "file/names.h"
 #include "num/formats.h"

@@ -1,6 +1,6 @@
 /* The schedule of a step against the question it answers, asked row by row: with windows of W, which rows must each layer run
  * over, so that the wanted outputs are exact? */
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "test.h"
 
 static mote_model model;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "file/config.h"
-#include "file/json.h"
+#include "base/json.h"
 
 static json_t *load(const char *name)
 {

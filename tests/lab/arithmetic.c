@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "lab/blame.h"
-#include "lab/spec.h"
+#include "lab/kv_text.h"
 #include "test.h"
 
 static void means_and_errors(void **state)

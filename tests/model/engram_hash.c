@@ -1,7 +1,7 @@
 /* Engram's hashes against NumPy (tests/data/engram/vectors.json) and against published and derived tables. */
 #include "model/engram_hash.h"
 
-#include "file/json.h"
+#include "base/json.h"
 #include "test.h"
 
 static json_t *load(const char *relative)

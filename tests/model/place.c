@@ -5,7 +5,7 @@
 #include <mote/mote.h>
 
 #include "base/mem.h"
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "model/place.h"
 
 static const char *nano(void)

@@ -1,0 +1,438 @@
+/* mote_plan_json: how many bytes a context needs, what fits into memory, and what other formats and models would take,
+ * from a config.json or a checkpoint folder, without loading anything. Fields and formulas: docs/plan.md. */
+#include "about/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/limit.h"
+#include "base/json_string.h"
+#include "base/mem.h"
+#include "file/explain.h"
+#include "base/json.h"
+
+enum { CONFIG_MAX = 16 << 20, BLOCK_TOKENS = 256, CONTEXT_MAX = 1 << 30, CONTEXTS_MAX = 4096 };
+
+/* Bytes of KV per token of models to compare with. Sources: DeepSeek 67B 95 layers x 8 KV heads x
+ * 128 x 2 (K, V) x 2 bytes; V2 and V3 layers x (512 + 64) x 2 bytes; V4-Flash 21 x (584 + 68)/4 +
+ * 20 x 584/128; V4.1-Flash 2.5 entries x (288 + 68). */
+static const struct { const char *name; double bytes; } references[] = {
+    { "DeepSeek 67B (GQA, bf16)", 389120 }, { "DeepSeek-V2 (MLA, bf16)", 69120 }, { "DeepSeek-V3 (MLA, bf16)", 70272 },
+    { "DeepSeek-V4-Flash (published formats)", 3514.25 }, { "DeepSeek-V4.1-Flash (published formats)", 890 },
+};
+static const uint64_t default_contexts[] = { 4096, 32768, 131072, 1048576 };
+
+/* Whole numbers as integers, others as reals. */
+static json_t *number(double v)
+{
+    return v < 9e15 && !(v - (double)(json_int_t)v > 0) ? json_integer((json_int_t)v) :
+                                                          json_real(v);
+}
+static json_t *ratio(double a, double b) { return b > 0 ? json_real(a / b) : json_null(); }
+static json_t *bytes(uint64_t v) { return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v); }
+
+/* A value that could not be made (text that is not UTF-8) becomes null. */
+static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
+
+/* ---- sums ----------------------------------------------------------------------------------------------------- */
+
+/* What a token adds: while windows that fill are not full, and after. Returns the sum of parts. */
+static double per_token(const mote__plan_cache *c, int windows_too, double parts[4])
+{
+    memset(parts, 0, 4 * sizeof *parts);
+    for (size_t i = 0; i < c->n_streams; i++) {
+        const mote__plan_stream *s = &c->streams[i];
+        if (s->window && !windows_too)
+            continue;
+        double entries = (double)s->count / (double)s->ratio;
+        parts[0] += entries * (double)s->main_codes;
+        parts[1] += entries * (double)s->main_scales;
+        parts[2] += entries * (double)s->index_codes;
+        parts[3] += entries * (double)s->index_scales;
+    }
+    return parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+static size_t part_bytes(const mote__plan_stream *s, int part)
+{
+    return part ? s->index_codes + s->index_scales : s->main_codes + s->main_scales;
+}
+
+/* Whole entries of `ctx` tokens, of one part. plan_families.c bounds the factors, so that this
+ * stays below 2^63. */
+static uint64_t global_part(const mote__plan_cache *c, uint64_t ctx, int part)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < c->n_streams; i++)
+        if (!c->streams[i].window)
+            sum +=
+                ctx / c->streams[i].ratio * c->streams[i].count * part_bytes(&c->streams[i], part);
+    return sum;
+}
+
+static uint64_t global_bytes(const mote__plan_cache *c, uint64_t ctx)
+{
+    return global_part(c, ctx, 0) + global_part(c, ctx, 1);
+}
+
+/* Windows that are there whole from the start, and those that fill. */
+static uint64_t window_bytes(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
+{
+    uint64_t sum = (uint64_t)p->window * c->n_window_layers * c->window_entry;
+    for (size_t i = 0; i < c->n_streams; i++) {
+        const mote__plan_stream *s = &c->streams[i];
+        if (s->window)
+            sum += (ctx < s->window ? ctx : s->window) * s->count *
+                   (part_bytes(s, 0) + part_bytes(s, 1));
+    }
+    return sum;
+}
+
+/* What a sequence holds in mote: blocks of 256 tokens, windows, partial groups. Other families: entries and windows. */
+static uint64_t held_bytes(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
+{
+    uint64_t up = p->runs ? (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS : ctx;
+    return global_bytes(c, up) + window_bytes(p, c, ctx) + p->pending_bytes;
+}
+
+/* Every layer keeps K and V of head_dim for every query head in bf16. */
+static double classical(const mote__plan *p) { return 2.0 * 2.0 * (double)p->n_layers * (double)p->n_heads * (double)p->head_dim; }
+
+/* The longest context (at most the model's) that leaves `left` bytes unexceeded; 0: none. held_bytes never falls. */
+static uint64_t longest(const mote__plan *p, const mote__plan_cache *c, uint64_t left)
+{
+    uint64_t low = 0, high = p->max_context;
+    while (low < high) {
+        uint64_t mid = low + (high - low + 1) / 2;
+        if (held_bytes(p, c, mid) <= left)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+
+/* "main" or "key", "index" or "value", and what follows */
+static void put_part(json_t *object, const mote__plan *p, int part, const char *rest, json_t *value)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", p->part_names[part], rest);
+    put(object, key, value);
+}
+
+static json_t *parts_json(const mote__plan *p, const double v[4])
+{
+    json_t *o = json_object();
+    for (int i = 0; i < 4; i++)
+        put_part(o, p, i / 2, i % 2 ? "scales" : "codes", number(v[i]));
+    return o;
+}
+
+static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n_streams; i++) {
+        const mote__plan_stream *s = &c->streams[i];
+        size_t main = s->main_codes + s->main_scales, index = s->index_codes + s->index_scales;
+        json_t *o = json_object();
+        if (s->layer >= 0)
+            put(o, "layer", json_integer(s->layer));
+        put(o, "layers", bytes(s->count));
+        put(o, "ratio", bytes(s->ratio));
+        put(o, "window", s->window ? bytes(s->window) : json_null());
+        put_part(o, p, 0, "format", json_string(s->main_format));
+        put_part(o, p, 0, "bytes_per_entry", bytes(main));
+        put_part(o, p, 1, "format", s->index_format ? json_string(s->index_format) : json_null());
+        put_part(o, p, 1, "bytes_per_entry", bytes(index));
+        put(o, "bytes_per_token", number((double)s->count * (double)(main + index) / (double)s->ratio));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+/* Weights and attention: two operations for each value of a product. */
+static json_t *flops_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx, int token)
+{
+    if (!p->knows_use)
+        return json_null();
+    return json_real(2.0 * (double)p->use[token].products +
+                     mote__plan_attention(p, c, ctx, token).flops);
+}
+
+static json_t *context_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
+{
+    json_t *o = json_object();
+    uint64_t global = global_bytes(c, ctx), window = window_bytes(p, c, ctx);
+    put(o, "ctx", bytes(ctx));
+    for (int part = 0; part < 2; part++)
+        put_part(o, p, part, "bytes", bytes(global_part(c, ctx, part)));
+    put(o, "global_bytes", bytes(global));
+    put(o, "window_bytes", bytes(window));
+    put(o, "total_bytes", bytes(global + window));
+    put(o, "held_bytes", bytes(held_bytes(p, c, ctx)));
+    put(o, "classical_bytes", number(classical(p) * (double)ctx));
+    put(o, "answer_cache_read_bytes",
+        number(mote__plan_attention(p, c, ctx, MOTE_PLAN_ANSWER).cache_bytes));
+    put(o, "prompt_flops", flops_json(p, c, ctx, MOTE_PLAN_PROMPT));
+    put(o, "answer_flops", flops_json(p, c, ctx, MOTE_PLAN_ANSWER));
+    put(o, "beyond_model", json_boolean(ctx > p->max_context));
+    return o;
+}
+
+static json_t *contexts_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs, size_t n_ctxs)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n_ctxs; i++)
+        json_array_append_new(list, context_json(p, c, ctxs[i]));
+    if (n_ctxs)
+        return list;
+    for (size_t i = 0; i < sizeof default_contexts / sizeof *default_contexts; i++)
+        if (default_contexts[i] < p->max_context)
+            json_array_append_new(list, context_json(p, c, default_contexts[i]));
+    json_array_append_new(list, context_json(p, c, p->max_context));
+    return list;
+}
+
+/* Rows for the family's usual formats, as --kv takes them; one that does not fit the geometry is
+ * left out. */
+static json_t *formats_json(const mote__plan *p, double now)
+{
+    json_t *list = json_array();
+    for (const char *const *kv = mote__plan_presets(p); *kv; kv++) {
+        mote__plan_cache c;
+        double v[4];
+        if (mote__plan_cache_of(&c, p, *kv, NULL)) {
+            free(c.kv);
+            continue;
+        }
+        double sum = per_token(&c, 1, v), rest[4];
+        json_t *o = json_object();
+        put(o, "option", json_string(**kv ? *kv : "published"));
+        put(o, "kv", json_string(c.kv));
+        put(o, "bytes_per_token", number(sum));
+        put(o, "global_bytes_per_token", number(per_token(&c, 0, rest)));
+        put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
+        put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
+        put(o, "window_bytes_per_sequence", bytes(window_bytes(p, &c, CONTEXT_MAX)));
+        put(o, "classical_times", ratio(classical(p), sum));
+        put(o, "times", ratio(sum, now));
+        json_array_append_new(list, o);
+        free(c.kv);
+    }
+    return list;
+}
+
+static json_t *references_json(double now)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++) {
+        json_t *o = json_object();
+        put(o, "name", json_string(references[i].name));
+        put(o, "global_bytes_per_token", number(references[i].bytes));
+        put(o, "times", ratio(references[i].bytes, now));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *groups_json(const uint64_t *sums)
+{
+    json_t *o = json_object();
+    uint64_t total = 0;
+    for (int g = 0; g < MOTE_TGROUPS; g++) {
+        put(o, mote__tgroup_name((mote__tgroup)g), bytes(sums[g]));
+        total = mote__add(total, sums[g]);
+    }
+    put(o, "total", bytes(total));
+    return o;
+}
+
+/* What the engine loads; draft layers, vision and the rest stay on disk. */
+static uint64_t loaded(const uint64_t *sums)
+{
+    return sums[MOTE_TG_DENSE] + sums[MOTE_TG_EXPERTS] + sums[MOTE_TG_ENGRAM];
+}
+
+static json_t *token_json(const mote__plan *p)
+{
+    static const char *const names[MOTE_PLAN_TOKENS] = { "prompt", "answer" };
+    if (!p->knows_use)
+        return json_null();
+    json_t *o = json_object();
+    for (int t = 0; t < MOTE_PLAN_TOKENS; t++) {
+        json_t *one = json_object();
+        put(one, "active_parameters", bytes(p->use[t].values));
+        put(one, "weight_bytes", p->knows_bytes ? bytes(p->use[t].bytes) : json_null());
+        put(one, "expert_bytes", p->knows_bytes ? bytes(p->expert_use[t].bytes) : json_null());
+        put(one, "weight_flops", bytes(2 * p->use[t].products));
+        put(o, names[t], one);
+    }
+    return o;
+}
+
+/* One way to place the weights: `resident` bytes of them stay in memory. */
+static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram, uint64_t resident)
+{
+    json_t *o = json_object();
+    uint64_t left = ram > resident ? ram - resident : 0, at_max = held_bytes(p, c, p->max_context);
+    uint64_t fits = resident <= ram ? longest(p, c, left) : 0;
+    put(o, "resident_weight_bytes", bytes(resident));
+    put(o, "left_bytes", bytes(left));
+    put(o, "fits_ctx", bytes(fits));
+    put(o, "limited_by", json_string(resident > ram ? "weights" : fits == p->max_context ? "max_context" : "ram"));
+    put(o, "sequences_at_max_context", bytes(at_max ? left / at_max : 0));
+    return o;
+}
+
+/* Weights mapped: what one sequence of that many tokens leaves for their pages, and what has to be
+ * read again and again. */
+static json_t *paging_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
+                           const json_t *contexts)
+{
+    json_t *list = json_array();
+    const json_t *context;
+    size_t i;
+    json_array_foreach(contexts, i, context)
+    {
+        json_t *o = json_object();
+        uint64_t ctx = (uint64_t)json_integer_value(json_object_get(context, "ctx")),
+                 held = held_bytes(p, c, ctx);
+        put(o, "ctx", bytes(ctx));
+        put(o, "held_bytes", bytes(held));
+        put(o, "page_bytes", held <= ram ? bytes(ram - held) : json_null());
+        int known = held <= ram && p->knows_use && p->knows_bytes;
+        mote__plan_disk d = mote__plan_paging(p, held <= ram ? ram - held : 0);
+        put(o, "experts_in_memory_bytes", known ? bytes(d.experts_in_memory) : json_null());
+        put(o, "answer_disk_bytes", known ? bytes(d.answer_bytes) : json_null());
+        put(o, "prompt_chunk_disk_bytes", known ? bytes(d.chunk_bytes) : json_null());
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+/* ram 0: the machine's, or its control group's. Null where the system does not say. */
+static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
+                        const json_t *contexts)
+{
+    const mote__ram machine = mote__ram_of("");
+    int given = ram != 0;
+    if (!given && machine.total == UINT64_MAX)
+        return json_null();
+    ram = given ? ram : machine.total;
+    json_t *o = json_object(), *mapped = placement_json(p, c, ram, 0);
+    json_t *resident = p->knows_bytes ? placement_json(p, c, ram, loaded(p->weights)) : json_null();
+    put(o, "bytes", bytes(ram));
+    put(o, "source",
+        json_string(given                  ? "given" :
+                    machine.limited <= ram ? "control group" :
+                                             "machine"));
+    put(o, "available_bytes", given ? json_null() : bytes(machine.available));
+    put(o, "weights_bytes", p->knows_bytes ? bytes(loaded(p->weights)) : json_null());
+    put(o, "fits_ctx",
+        p->knows_bytes ? json_incref(json_object_get(resident, "fits_ctx")) : json_null());
+    put(o, "resident", resident);
+    put(mapped, "contexts", p->runs ? paging_json(p, c, ram, contexts) : json_null());
+    put(o, "mapped", mapped);
+    return o;
+}
+
+static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram)
+{
+    json_t *o = json_object();
+    double v[4];
+    double now = per_token(c, 1, v), rest[4];
+    int v41 = !strcmp(p->family, "deepseek_v41");
+    put(o, "path", mote__json_string(p->path));
+    put(o, "family", json_string(p->family));
+    put(o, "model_type", mote__json_string(p->model_type));
+    put(o, "layers", bytes(p->n_layers));
+    if (v41)
+        put(o, "encoder_layers", bytes(p->config.decoder_start));
+    put(o, "runs", json_boolean(p->runs));
+    put(o, "runs_note", p->runs_note[0] ? mote__json_string(p->runs_note) : json_null());
+    put(o, "max_context", bytes(p->max_context));
+    put(o, "n_parameters", p->knows_parameters ? bytes(loaded(p->parameters)) : json_null());
+    put(o, "parameters", p->knows_parameters ? groups_json(p->parameters) : json_null());
+    put(o, "token", token_json(p));
+    put(o, "kv", json_string(c->kv));
+    put(o, "bytes_per_token", number(now));
+    put(o, "global_bytes_per_token", number(per_token(c, 0, rest)));
+    put(o, "part_names", json_pack("[s, s]", p->part_names[0], p->part_names[1]));
+    put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
+    put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
+    put(o, "parts", parts_json(p, v));
+    put(o, "sources", streams_json(p, c));
+    put(o, "window_tokens", bytes(p->window));
+    put(o, "window_format", c->window_format ? json_string(c->window_format) : json_null());
+    put(o, "window_bytes_per_token", number(now - per_token(c, 0, rest)));
+    put(o, "window_bytes_per_sequence", bytes(window_bytes(p, c, CONTEXT_MAX)));
+    put(o, "partial_group_bytes_per_sequence", bytes(p->pending_bytes));
+    if (p->runs) {
+        put(o, "block_tokens", json_integer(BLOCK_TOKENS));
+        put(o, "block_bytes", bytes(global_bytes(c, BLOCK_TOKENS)));
+    }
+    put(o, "classical_bytes_per_token", number(classical(p)));
+    put(o, "ratio_to_classical", ratio(classical(p), now));
+    put(o, "formats", formats_json(p, now));
+    put(o, "references", references_json(now));
+    put(o, "weights", p->knows_bytes ? groups_json(p->weights) : json_null());
+    put(o, "header_bytes",
+        p->knows_bytes && p->header_bytes ? bytes(p->header_bytes) : json_null());
+    put(o, "weights_source", json_string(p->weights_source));
+    put(o, "weights_note", p->weights_note[0] ? mote__json_string(p->weights_note) : json_null());
+    put(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
+    put(o, "ram", ram_json(p, c, ram, json_object_get(o, "contexts")));
+    return o;
+}
+
+int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram, mote_err *err)
+{
+    *json = NULL;
+    if (!path || (n_ctxs && !ctxs) || n_ctxs > CONTEXTS_MAX)
+        return mote__fail(err, MOTE_EINVAL, "plan: %s", path ? "too many contexts" : "no path");
+    for (size_t i = 0; i < n_ctxs; i++)
+        if (ctxs[i] > CONTEXT_MAX)
+            return mote__fail(err, MOTE_EINVAL, "plan: a context of %llu tokens is over the limit of %d",
+                              (unsigned long long)ctxs[i], (int)CONTEXT_MAX);
+    struct stat st;
+    int found = !stat(path, &st), is_folder = found && S_ISDIR(st.st_mode), rc = MOTE_OK;
+    if (!found || is_folder)
+        rc = mote__explain_folder(path, is_folder ? "config.json" : NULL, err);
+    else if (S_ISREG(st.st_mode))
+        rc = mote__explain_file(path, 1, err);
+    if (rc)
+        return rc;
+    char *config_path = NULL;
+    if (asprintf(&config_path, is_folder ? "%s/config.json" : "%s", path) < 0)
+        return mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+    json_t *root = NULL, *result = NULL;
+    mote__plan *p = calloc(1, sizeof *p);
+    mote__plan_cache cache = { 0 };
+    rc = p ? mote__json_load(&root, config_path, CONFIG_MAX, err) : mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+    if (rc)
+        goto out;
+    p->path = config_path;
+    p->root = root;
+    rc = mote__plan_read(p, err);
+    if (!rc)
+        rc = mote__plan_cache_of(&cache, p, kv, err);
+    if (!rc)
+        rc = mote__plan_weights(p, is_folder ? path : NULL, err);
+    if (rc)
+        goto out;
+    result = plan_json(p, &cache, ctxs, n_ctxs, ram);
+    *json = result ? json_dumps(result, JSON_INDENT(2)) : NULL;
+    if (!*json)
+        rc = mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+out:
+    json_decref(result);
+    json_decref(root);
+    free(cache.kv);
+    free(p);
+    free(config_path);
+    return rc;
+}

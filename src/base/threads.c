@@ -1,0 +1,181 @@
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define relax() _mm_pause()
+#else
+#define relax() ((void)0)
+#endif
+
+/* How a loop runs. The caller writes the job, then opens the gate with a new generation. A worker that sees an open gate joins by
+ * counting itself in, takes pieces from `next` until none is left, and counts itself out. The caller takes pieces too; when
+ * none is left it closes the gate and waits for those inside. A worker that the system does not run at the moment is not
+ * waited for: it finds the gate closed later. So a busy machine costs the share of its cores and no more.
+ *
+ * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change only while it is closed and empty.
+ * Sleeping: a worker that found nothing for SPINS rounds waits on the condition variable; `sleepers` is changed only under the
+ * mutex, and the caller broadcasts under it when somebody sleeps. */
+enum { SPINS = 4000, SHARES = 3 };
+#define OPEN ((uint64_t)1 << 31)
+#define INSIDE(gate) ((gate) & (OPEN - 1))
+#define GENERATION(gate) ((uint32_t)((gate) >> 32))
+
+struct mote__pool {
+    int n_threads;
+    pthread_t *threads;              /* n_threads - 1 of them, owned */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    _Atomic int sleepers;
+    _Atomic int stop;
+    _Atomic uint64_t gate;
+    mote__pool_body body;
+    void *ctx;
+    size_t n, grain;
+    _Atomic size_t next;
+};
+
+struct start { mote__pool *pool; int thread; };
+
+/* Pieces are large at first, a share of what is left, and end with `grain`: few visits to the counter, neighbouring
+ * iterations for one thread, and still nobody waits long for the last piece. */
+static void take_pieces(mote__pool *p, int thread)
+{
+    size_t n = p->n, grain = p->grain, shares = SHARES * (size_t)p->n_threads;
+    size_t begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    while (begin < n) {
+        size_t piece = (n - begin) / shares / grain * grain, end;
+        piece = piece < grain ? grain : piece;
+        end = n - begin < piece ? n : begin + piece;
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+            continue;
+        p->body(p->ctx, begin, end, thread);
+        begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    }
+}
+
+/* Join the open job unless it is the one of generation `seen`; true if inside. */
+static int join(mote__pool *p, uint32_t seen, uint32_t *generation)
+{
+    uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    while ((gate & OPEN) && GENERATION(gate) != seen)
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed)) {
+            *generation = GENERATION(gate);
+            return 1;
+        }
+    return 0;
+}
+
+static void *worker(void *arg)
+{
+    struct start s = *(struct start *)arg;
+    free(arg);
+    mote__pool *p = s.pool;
+    uint32_t seen = 0;
+    while (!atomic_load(&p->stop)) {
+        int inside = 0;
+        for (int spins = 0; !inside && spins < SPINS; spins++) {
+            inside = join(p, seen, &seen);
+            if (!inside)
+                relax();
+        }
+        if (inside) {
+            take_pieces(p, s.thread);
+            atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release);
+            continue;
+        }
+        pthread_mutex_lock(&p->mutex);
+        atomic_fetch_add(&p->sleepers, 1);
+        for (;;) {
+            uint64_t gate = atomic_load(&p->gate);
+            if (atomic_load(&p->stop) || ((gate & OPEN) && GENERATION(gate) != seen))
+                break;
+            pthread_cond_wait(&p->wake, &p->mutex);
+        }
+        atomic_fetch_sub(&p->sleepers, 1);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    return NULL;
+}
+
+mote__pool *mote__pool_create(int n_threads)
+{
+    mote__pool *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->n_threads = 1;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->threads = calloc(n_threads > 1 ? (size_t)n_threads - 1 : 1, sizeof *p->threads);
+    if (!p->threads) {
+        mote__pool_destroy(p);
+        return NULL;
+    }
+    for (int i = 1; i < n_threads; i++) {
+        struct start *s = malloc(sizeof *s);
+        if (!s || (*s = (struct start){ p, i }, pthread_create(&p->threads[i - 1], NULL, worker, s))) {
+            free(s);
+            mote__pool_destroy(p);
+            return NULL;
+        }
+        p->n_threads++;
+    }
+    return p;
+}
+
+void mote__pool_destroy(mote__pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, 1);
+    pthread_mutex_lock(&p->mutex);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->mutex);
+    for (int i = 1; i < p->n_threads; i++)
+        pthread_join(p->threads[i - 1], NULL);
+    free(p->threads);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->mutex);
+    free(p);
+}
+
+int mote__pool_threads(const mote__pool *p) { return p ? p->n_threads : 1; }
+
+void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body, void *ctx)
+{
+    if (n == 0)
+        return;
+    if (grain == 0)
+        grain = 1;
+    if (!p || p->n_threads == 1 || n <= grain) {
+        body(ctx, 0, n, 0);
+        return;
+    }
+    p->body = body;
+    p->ctx = ctx;
+    p->n = n;
+    p->grain = grain;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    uint32_t generation = GENERATION(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1;
+    generation += generation == 0;                       /* 0 is what a new worker has seen */
+    atomic_store(&p->gate, (uint64_t)generation << 32 | OPEN);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    take_pieces(p, 0);
+    uint64_t gate = atomic_fetch_and(&p->gate, ~OPEN);
+    for (int spins = 0; INSIDE(gate); spins++) {
+        if (spins < SPINS)
+            relax();
+        else
+            sched_yield();                               /* a worker was stopped in the middle of a piece */
+        gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+    }
+    atomic_thread_fence(memory_order_acquire);
+}

@@ -1,0 +1,91 @@
+/* Engram: a gated lookup of hashed n-grams, added to every residual copy. Rows are read from the mapped table; which rows
+ * depends on token ids alone. Source: docs/engram.md. */
+#include <math.h>
+
+#include "model/cpu/pass.h"
+#include "num/formats.h"
+
+struct engram { mote__pass *p; const mote__layer_weights *L; const mote__engram_table *table; size_t layer; };
+
+static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    (void)thread;
+    struct engram *g = ctx;
+    mote__pass *p = g->p;
+    const mote__config *c = &p->net->config;
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim, groups = dim / 32;
+    for (size_t r = begin; r < end; r++) {
+        uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
+        const mote__row *at = &p->rows[r];
+        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[at->segment].seq->ids, at->pos);
+        for (size_t i = 0; i < n; i++)
+            p->net->kern->decode[MOTE_KV_FP8](p->e + (r * n + i) * dim, g->L->e_codes + row[i] * dim, g->L->e_scales + row[i] * groups, dim);
+    }
+}
+
+static void trace_rows(const struct engram *g)
+{
+    mote__pass *p = g->p;
+    const mote__config *c = &p->net->config;
+    const mote__trace *t = p->net->trace;
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads;
+    for (size_t r = 0; t && t->i32 && r < p->n_rows; r++) {
+        uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
+        int32_t small[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
+        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[p->rows[r].segment].seq->ids, p->rows[r].pos);
+        for (size_t i = 0; i < n; i++)
+            small[i] = (int32_t)row[i];
+        t->i32(t->ctx, g->layer, "engram_ids", small, 1, n);
+    }
+}
+
+/* four partial sums keep the additions independent; their order is part of the definition */
+static double dot3(const float *a, const float *b, const float *c, size_t n)
+{
+    double s[4] = { 0 };
+    for (size_t i = 0; i < n; i++)
+        s[i & 3] += (double)a[i] * (double)b[i] * (double)c[i];
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+static void add_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    (void)thread;
+    struct engram *g = ctx;
+    mote__pass *p = g->p;
+    const mote__config *c = &p->net->config;
+    size_t n = c->hc_mult, d = c->hidden_size;
+    double eps = (double)c->rms_norm_eps;
+    for (size_t r = begin; r < end; r++) {
+        float *h = p->h + p->rows[r].slot * n * d;
+        float *kv = p->ekv + r * (n + 1) * d;
+        mote__act(p->net, kv, (n + 1) * d);
+        for (size_t j = 0; j < n; j++) {
+            const float *key = kv + j * d, *value = kv + n * d;
+            double inv = 1 / sqrt(p->net->kern->mean_square(h + j * d, d) + eps) / sqrt(p->net->kern->mean_square(key, d) + eps);
+            double dot = dot3(h + j * d, g->L->e_qk + j * d, key, d) * inv / sqrt((double)d);
+            double x = copysign(sqrt(fmax(fabs(dot), 1e-6)), dot), e = exp(-fabs(x));
+            float gate = (float)(x >= 0 ? 1 / (1 + e) : e / (1 + e));
+            for (size_t i = 0; i < d; i++)
+                h[j * d + i] += gate * value[i];
+            mote__act(p->net, h + j * d, d);
+        }
+    }
+}
+
+int mote__engram_add(mote__pass *p, size_t layer)
+{
+    const mote__net *net = p->net;
+    const mote__layer_weights *L = &net->weights.layers[layer];
+    struct engram g = { p, L, &net->engram[net->plan[layer].engram], layer };
+    size_t cols = L->e_wkv.n_in, width = L->e_wkv.n_out;
+    trace_rows(&g);
+    mote__pool_for(net->pool, p->n_rows, 4, gather_rows, &g);
+    mote__linear_job job = { .w = &L->e_wkv, .x = mote__linear_input(net, &L->e_wkv, p->e, p->n_rows, p->xq), .ldx = cols,
+                             .n_rows = p->n_rows, .y = p->ekv, .ldy = width };
+    int rc = mote__pass_linear(p, &job, 1);
+    if (rc)
+        return rc;
+    mote__pool_for(net->pool, p->n_rows, 2, add_rows, &g);
+    return 0;
+}
