@@ -46,17 +46,20 @@ static mote__tokenizer *built_in(void)
     if (tok)
         return tok;
     char *p = s;
-    p += sprintf(p, "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}, "
+    p += sprintf(p, "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                    "\"use_regex\": false}, "
                     "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": [");
     for (int i = 0; i < N_ADDED; i++)
-        p += sprintf(p, "%s{\"id\": %d, \"content\": \"%s\", \"normalized\": false}", i ? ", " : "", BOS + i, added[i]);
+        p += sprintf(p, "%s{\"id\": %d, \"content\": \"%s\", \"normalized\": false}", i ? ", " : "",
+                     BOS + i, added[i]);
     p += sprintf(p, "], \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
     for (unsigned b = 0, other = 0; b < 256; b++) {
         int itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
         p += sprintf(p, "%s\"\\u%04x\": %u", b ? ", " : "", itself ? b : 0x100 + other++, b);
     }
     sprintf(p, "}}}");
-    check(!mote__tokenizer_parse(&tok, s, strlen(s), "built-in", NULL), "the built-in tokenizer is refused");
+    check(!mote__tokenizer_parse(&tok, s, strlen(s), "built-in", NULL),
+          "the built-in tokenizer is refused");
     return tok;
 }
 
@@ -96,13 +99,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(mote__utf8_valid((const uint8_t *)text, n) == n, "the prompt is not valid UTF-8");
         check(!mote__chat_encode(tok, NULL, messages, &p, 0, SIZE_MAX, &ids, &n_ids, &err),
               "the prompt cannot be encoded");
-        int open = 0;                         /* inside <think> */
+        int open = 0; /* inside <think> */
         for (size_t i = 0; i < n_ids; i++, at += length) {
             const char *bytes = mote__tokenizer_bytes(tok, ids[i], &length);
-            check(bytes && length <= n - at && !memcmp(text + at, bytes, length), "ids spell another prompt");
+            check(bytes && length <= n - at && !memcmp(text + at, bytes, length),
+                  "ids spell another prompt");
             int after_assistant = i && ids[i - 1] == ASSISTANT;
             check((ids[i] == BOS) == (i == 0), "one BOS, in front");
-            check(!after_assistant || ids[i] == THINK || ids[i] == END_THINK, "a turn without a think token");
+            check(!after_assistant || ids[i] == THINK || ids[i] == END_THINK,
+                  "a turn without a think token");
             check(ids[i] != THINK || after_assistant, "<think> inside text");
             check(!open || ids[i] < BOS || ids[i] == END_THINK || ids[i] == REMINDER,
                   "a token inside reasoning");

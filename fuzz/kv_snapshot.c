@@ -1,4 +1,5 @@
-/* Snapshot blobs: whatever the bytes, reading them into a small sequence ends with an error or a whole state. */
+/* Snapshot blobs: whatever the bytes, reading them into a small sequence ends with an error or a
+ * whole state. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,7 +7,12 @@
 
 static mote__config config(void)
 {
-    mote__config c = { .n_layers = 3, .head_dim = 32, .index_head_dim = 32, .window = 4, .n_kv_sources = 2, .kv_sources = { 0, 2 },
+    mote__config c = { .n_layers = 3,
+                       .head_dim = 32,
+                       .index_head_dim = 32,
+                       .window = 4,
+                       .n_kv_sources = 2,
+                       .kv_sources = { 0, 2 },
                        .compress_ratios = { 2, 2, 1 } };
     return c;
 }
@@ -18,7 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static int ready;
     if (!ready) {
         mote__config c = config();
-        mote__kv_spec spec = { .main = { MOTE_KV_FP4, MOTE_KV_FP4 }, .index = { MOTE_KV_MXFP4, MOTE_KV_MXFP4 }, .window = MOTE_KV_FP8 };
+        mote__kv_spec spec = { .main = { MOTE_KV_FP4, MOTE_KV_FP4 },
+                               .index = { MOTE_KV_MXFP4, MOTE_KV_MXFP4 },
+                               .window = MOTE_KV_FP8 };
         mote__kv_layout layout;
         mote__kv_layout_init(&layout, &c, &spec);
         mote__kv_pool_init(&pool, &layout, NULL);

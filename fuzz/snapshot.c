@@ -1,4 +1,5 @@
-/* Any bytes as a snapshot file: what is accepted lies inside it and says the same when it is written again. */
+/* Any bytes as a snapshot file: what is accepted lies inside it and says the same when it is
+ * written again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,15 @@ static void try_file(const uint8_t *file, size_t size)
             abort();
         return;
     }
-    if (tail != file + MOTE_SNAPSHOT_HEADER || blob < tail || blob + s.blob_bytes != file + size || s.n_tail > 255 ||
-        memchr(s.label, 0, sizeof s.label) == NULL)
+    if (tail != file + MOTE_SNAPSHOT_HEADER || blob < tail || blob + s.blob_bytes != file + size ||
+        s.n_tail > 255 || memchr(s.label, 0, sizeof s.label) == NULL)
         abort();
     uint8_t *again = malloc(size);
     if (!again)
         return;
     mote__snapfile_write(again, &s, tail, blob);
-    if (memcmp(again, file, 12) || memcmp(again + 16, file + 16, 112) || memcmp(again + 320, file + 320, size - 320))
+    if (memcmp(again, file, 12) || memcmp(again + 16, file + 16, 112) ||
+        memcmp(again + 320, file + 320, size - 320))
         abort();
     free(again);
 }

@@ -1,4 +1,5 @@
-/* Any bytes as an export: the import refuses or takes it, and what it took is whole: a verification finds no damage. */
+/* Any bytes as an export: the import refuses or takes it, and what it took is whole: a verification
+ * finds no damage. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static void clean(void)
 static void begin(void)
 {
     mote_err err;
-    snprintf(dir, sizeof dir, "%s/mote-fuzz-%ld", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (long)getpid());
+    snprintf(dir, sizeof dir, "%s/mote-fuzz-%ld", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm",
+             (long)getpid());
     snprintf(file, sizeof file, "%s.kvx", dir);
     if (mote_store_open(&store, dir, NULL, &err))
         abort();
@@ -82,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             mote__put_le64(copy + at + 16, n);
             mote__put_le32(copy + at + 24, 0);
             mote__put_le32(copy + at + 28, mote__crc32c(0, copy + at, 28));
-            uint64_t bytes = (uint64_t)copy[at + 8] | (uint64_t)copy[at + 9] << 8 | (uint64_t)copy[at + 10] << 16;
+            uint64_t bytes = (uint64_t)copy[at + 8] | (uint64_t)copy[at + 9] << 8 |
+                             (uint64_t)copy[at + 10] << 16;
             at += MOTE_PORT_RECORD + (size_t)bytes;
         }
         try_import(copy, size);

@@ -1,5 +1,6 @@
-/* Any bytes as what the remote tier hears. The first byte chooses: the place of a store in words, a redirection, a value that arrives for a
- * block, or what a server says to CLUSTER SLOTS and a GETRANGE. */
+/* Any bytes as what the remote tier hears. The first byte chooses: the place of a store in words, a
+ * redirection, a value that arrives for a block, or what a server says to CLUSTER SLOTS and a
+ * GETRANGE. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdlib.h>
@@ -11,7 +12,11 @@
 #include "store/remote/remote.h"
 
 /* No redirection leads out of here. */
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list) { return EAI_FAIL; }
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    return EAI_FAIL;
+}
 
 static void place(const char *text)
 {
@@ -26,7 +31,9 @@ static void place(const char *text)
     if (n_dir > strlen(text) || n > MOTE_URL_SERVERS)
         abort();
     for (size_t i = 0; i < n; i++)
-        if (!*s[i].host || s[i].port < 1 || s[i].port > 65535 || !memchr(s[i].user, 0, sizeof s[i].user) || !memchr(s[i].password, 0, sizeof s[i].password))
+        if (!*s[i].host || s[i].port < 1 || s[i].port > 65535 ||
+            !memchr(s[i].user, 0, sizeof s[i].user) ||
+            !memchr(s[i].password, 0, sizeof s[i].password))
             abort();
 }
 
@@ -35,19 +42,26 @@ static void redirection(const char *text, size_t n)
     mote__server to;
     int is_ask;
     unsigned slot;
-    if (!mote__redirection_read(text, n, &is_ask, &slot, &to) && (slot >= MOTE_SLOTS || to.port < 1 || to.port > 65535 || is_ask < 0 || is_ask > 1))
+    if (!mote__redirection_read(text, n, &is_ask, &slot, &to) &&
+        (slot >= MOTE_SLOTS || to.port < 1 || to.port > 65535 || is_ask < 0 || is_ask > 1))
         abort();
     if (mote__key_slot(text, n) >= MOTE_SLOTS)
         abort();
 }
 
-/* The value must be the block that was asked for, byte for byte in what is compared; mended or not. */
+/* The value must be the block that was asked for, byte for byte in what is compared; mended or not.
+ */
 static void value(const uint8_t *data, size_t size, int mend)
 {
     enum { BYTES = 64 };
     static const uint8_t fingerprint[32] = { 1 };
     mote__store_context c;
-    mote__store_context_desc d = { .fingerprint = fingerprint, .kv = "k", .math = "m", .block_bytes = BYTES, .block_tokens = MOTE_BLOCK_TOKENS, .geometry = "g" };
+    mote__store_context_desc d = { .fingerprint = fingerprint,
+                                   .kv = "k",
+                                   .math = "m",
+                                   .block_bytes = BYTES,
+                                   .block_tokens = MOTE_BLOCK_TOKENS,
+                                   .geometry = "g" };
     mote__chain root = { 0 };
     int32_t ids[MOTE_BLOCK_TOKENS];
     for (int i = 0; i < MOTE_BLOCK_TOKENS; i++)
@@ -60,7 +74,8 @@ static void value(const uint8_t *data, size_t size, int mend)
     if (!image)
         return;
     memcpy(image, data, size);
-    if (mend) {                            /* the right head, changed in as many places as there are bytes */
+    /* the right head, changed in as many places as there are bytes */
+    if (mend) {
         size = 4096;
         mote__slot_describe(&want, head, &c, &root, &chain, ids, 7);
         for (int i = 0; i < MOTE_SLOT_HEAD; i++)
@@ -68,7 +83,9 @@ static void value(const uint8_t *data, size_t size, int mend)
         mote__slot_seal(image, 1, image + MOTE_SLOT_HEAD, BYTES, 4096);
     }
     int rc = mote__remote_check(&c, &chain, root.id, ids, image, size, &slot, &why);
-    if (rc ? !why : size != 4096 || memcmp(slot.id, chain.id, MOTE_STORE_ID) || slot.n_blocks != 1 || slot.approximate)
+    if (rc ? !why
+           : size != 4096 || memcmp(slot.id, chain.id, MOTE_STORE_ID) || slot.n_blocks != 1 ||
+                 slot.approximate)
         abort();
     free(image);
 }
@@ -89,8 +106,10 @@ static void conversation(const uint8_t *data, size_t size)
     c.connections[0] = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *c.connections[0]);
     mote__redis_attach(c.connections[0], pair[0], c.max_reply);
     mote__client_begin(&c);
-    mote__redis_send_words(c.connections[0], 2, (const char *[]){ "CLUSTER", "SLOTS" }, MOTE_REDIS_SLOTS, NULL);
-    mote__client_send(&c, &ask, 4, (const char *[]){ "GETRANGE", "key", "0", "9" }, (const size_t[]){ 8, 3, 1, 1 });
+    mote__redis_send_words(c.connections[0], 2, (const char *[]){ "CLUSTER", "SLOTS" },
+                           MOTE_REDIS_SLOTS, NULL);
+    mote__client_send(&c, &ask, 4, (const char *[]){ "GETRANGE", "key", "0", "9" },
+                      (const size_t[]){ 8, 3, 1, 1 });
     if (send(pair[1], data, size, MSG_NOSIGNAL) < 0)
         abort();
     shutdown(pair[1], SHUT_WR);

@@ -1,4 +1,5 @@
-/* Any bytes as a slot and as a segment header: what is accepted says the same when it is written again. */
+/* Any bytes as a slot and as a segment header: what is accepted says the same when it is written
+ * again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,17 +40,20 @@ static int try_slot(const uint8_t *data, size_t size, int mend)
         uint64_t generation = 0;
         memcpy(&generation, image + 32, 8);
         if (mend > 1)
-            mote__block_identity(image + 64, image + 96, image[28] & 1, image + 80, image + MOTE_SLOT_HEADER);
+            mote__block_identity(image + 64, image + 96, image[28] & 1, image + 80,
+                                 image + MOTE_SLOT_HEADER);
         mote__slot_seal(image, generation, image + MOTE_SLOT_HEAD, payload, whole);
     }
-    int rc = mote__slot_read(&s, image, image + MOTE_SLOT_HEAD, payload, image + MOTE_SLOT_HEAD + payload, whole, &why);
+    int rc = mote__slot_read(&s, image, image + MOTE_SLOT_HEAD, payload,
+                             image + MOTE_SLOT_HEAD + payload, whole, &why);
     if (rc && !why)
         abort();
     if (!rc) {
         mote__slot_write(again, &s, image + MOTE_SLOT_HEADER);
         mote__slot_seal(again, s.generation, image + MOTE_SLOT_HEAD, payload, whole);
         /* the label is for people: bytes that are not ASCII are shown as '?' */
-        if (memcmp(again, image, 12) || memcmp(again + 16, image + 16, 112) || memcmp(again + 320, image + 320, MOTE_SLOT_HEAD - 320))
+        if (memcmp(again, image, 12) || memcmp(again + 16, image + 16, 112) ||
+            memcmp(again + 320, image + 320, MOTE_SLOT_HEAD - 320))
             abort();
         if (memchr(s.label, 0, sizeof s.label) == NULL)
             abort();

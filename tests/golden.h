@@ -29,7 +29,8 @@ static inline mote__checkpoint *golden_open(const char *path)
     return g;
 }
 
-static inline const float *golden_f32(mote__checkpoint *g, const char *name, size_t *rows, size_t *cols)
+static inline const float *golden_f32(mote__checkpoint *g, const char *name, size_t *rows,
+                                      size_t *cols)
 {
     const mote__tensor *t = mote__checkpoint_find(g, name);
     if (!t)
@@ -41,7 +42,8 @@ static inline const float *golden_f32(mote__checkpoint *g, const char *name, siz
     return (const float *)(const void *)t->data;
 }
 
-static inline const int32_t *golden_i32(mote__checkpoint *g, const char *name, size_t *rows, size_t *cols)
+static inline const int32_t *golden_i32(mote__checkpoint *g, const char *name, size_t *rows,
+                                        size_t *cols)
 {
     return (const int32_t *)(const void *)golden_f32(g, name, rows, cols);
 }
@@ -66,7 +68,8 @@ static inline mote_session *session_open(mote_model *m, const char *kv, mote_pre
     return s;
 }
 
-static inline const float *feed(mote_session *s, const int32_t *ids, size_t n, mote_logits_rows rows, size_t *n_rows, size_t *first)
+static inline const float *feed(mote_session *s, const int32_t *ids, size_t n,
+                                mote_logits_rows rows, size_t *n_rows, size_t *first)
 {
     mote_err err;
     mote_feed f = { s, ids, n, rows };
@@ -76,9 +79,13 @@ static inline const float *feed(mote_session *s, const int32_t *ids, size_t n, m
 }
 
 /* How far rows of logits are apart. */
-typedef struct deviation { size_t rows, over; double worst; } deviation;
+typedef struct deviation {
+    size_t rows, over;
+    double worst;
+} deviation;
 
-static inline void compare_rows(deviation *d, const float *want, const float *got, size_t rows, size_t cols, double limit)
+static inline void compare_rows(deviation *d, const float *want, const float *got, size_t rows,
+                                size_t cols, double limit)
 {
     for (size_t r = 0; r < rows; r++) {
         double worst = 0;
@@ -92,12 +99,18 @@ static inline void compare_rows(deviation *d, const float *want, const float *go
     }
 }
 
-/* Everything that make_golden.py's scenario() recorded: prefill, decoder replay, encoder replay, each with its greedy steps. */
-static inline void scenario(mote_model *m, mote__checkpoint *g, const char *kv, size_t cut, double limit, deviation *d)
+/* Everything that make_golden.py's scenario() recorded: prefill, decoder replay, encoder replay,
+ * each with its greedy steps. */
+static inline void scenario(mote_model *m, mote__checkpoint *g, const char *kv, size_t cut,
+                            double limit, deviation *d)
 {
     size_t n = 0, vocab = 0, rows = 0, got = 0, first = 0;
     const int32_t *ids = golden_i32(g, "ids", &n, NULL);
-    static const struct { const char *name; mote_prefill prefill; int cut; } runs[] = {
+    static const struct {
+        const char *name;
+        mote_prefill prefill;
+        int cut;
+    } runs[] = {
         { "prefill", MOTE_PREFILL_FULL, 0 },
         { "bounded", MOTE_PREFILL_BOUNDED, 0 },
         { "encreplay", MOTE_PREFILL_BOUNDED, 1 },
@@ -116,13 +129,14 @@ static inline void scenario(mote_model *m, mote__checkpoint *g, const char *kv, 
             assert_int_equal(mote_session_forget_windows(s, MOTE_REPLAY_BOUNDED, NULL), 0);
         }
         const float *x = feed(s, ids + fed, n - fed, MOTE_LOGITS_ALL, &got, &first);
-        assert_true(got >= rows);                        /* some files keep only the last rows */
+        assert_true(got >= rows); /* some files keep only the last rows */
         if (first + got != n)
             fail_msg("%s: rows end at %zu, not %zu", runs[i].name, first + got, n);
         compare_rows(d, want, x + (got - rows) * vocab, rows, vocab, limit);
         char ids_name[64], logits_name[64];
         snprintf(ids_name, sizeof ids_name, "%s%sgreedy_ids", i ? runs[i].name : "", i ? "_" : "");
-        snprintf(logits_name, sizeof logits_name, "%s%sgreedy_logits", i ? runs[i].name : "", i ? "_" : "");
+        snprintf(logits_name, sizeof logits_name, "%s%sgreedy_logits", i ? runs[i].name : "",
+                 i ? "_" : "");
         size_t steps = 0, kept = 0;
         const int32_t *fed_ids = golden_i32(g, ids_name, &steps, NULL);
         const float *after = fed_ids ? golden_f32(g, logits_name, &kept, &vocab) : NULL;

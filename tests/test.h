@@ -1,4 +1,5 @@
-/* What every test needs: cmocka in its required order, a seeded generator, and paths of the source tree. */
+/* What every test needs: cmocka in its required order, a seeded generator, and paths of the source
+ * tree. */
 #ifndef MOTE_TESTS_TEST_H
 #define MOTE_TESTS_TEST_H
 
@@ -13,7 +14,9 @@
 #include <cmocka.h>
 
 /* xorshift64*: the same sequence everywhere */
-typedef struct rnd { uint64_t s; } rnd;
+typedef struct rnd {
+    uint64_t s;
+} rnd;
 static inline uint64_t rnd_u64(rnd *r)
 {
     r->s ^= r->s >> 12;
@@ -22,7 +25,11 @@ static inline uint64_t rnd_u64(rnd *r)
     return r->s * 0x2545F4914F6CDD1Dull;
 }
 static inline size_t rnd_below(rnd *r, size_t n) { return n ? (size_t)(rnd_u64(r) >> 33) % n : 0; }
-static inline float rnd_unit(rnd *r) { return (float)((double)(rnd_u64(r) >> 40) / (1 << 23) - 1.0); }   /* [-1, 1) */
+/* [-1, 1) */
+static inline float rnd_unit(rnd *r)
+{
+    return (float)((double)(rnd_u64(r) >> 40) / (1 << 23) - 1.0);
+}
 
 /* "<source root>/<relative>", in a static buffer per call site's turn (4 of them) */
 static inline const char *source_path(const char *relative)

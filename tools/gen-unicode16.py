@@ -13,7 +13,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(here, "../tests/data/tokenizer/unicode16_classes.json"), encoding="utf-8") as f:
     classes = json.load(f)
 
-print("/* Unicode 16 character classes as code point ranges. Written by tools/gen-unicode16.py: do not edit. */")
+print("/* Unicode 16 character classes as code point ranges, by tools/gen-unicode16.py: do not edit. */")
 print('#include "text/unicode16.h"')
 rows = []
 for name in ("L", "M", "N", "P", "S", "s"):
@@ -23,7 +23,7 @@ for name in ("L", "M", "N", "P", "S", "s"):
     line = "   "
     for a, b in ranges:
         item = f" {{ 0x{a:X}, 0x{b:X} }},"
-        if len(line) + len(item) > 118:
+        if len(line) + len(item) > 98:
             print(line)
             line = "   "
         line += item

@@ -1,5 +1,5 @@
-/* mote_doctor_json: the machine as mote sees it. Everything is read, nothing is changed; what cannot be found out is null.
- * Linux only, like base/: /proc, /sys and a few system calls. */
+/* mote_doctor_json: the machine as mote sees it. Everything is read, nothing is changed; what
+ * cannot be found out is null. Linux only, like base/: /proc, /sys and a few system calls. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <errno.h>
 #include <gnu/libc-version.h>
@@ -25,7 +25,10 @@
 #include "kern/kern.h"
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
-static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
+static void put(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value ? value : json_null());
+}
 
 /* A small text file of the system, 0-terminated, malloc'd; NULL if it cannot be read. */
 static char *slurp(const char *path)
@@ -46,7 +49,8 @@ static char *slurp(const char *path)
 static json_t *line_value(const char *text, const char *key)
 {
     size_t n = strlen(key);
-    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    for (const char *line = text; line && *line;
+         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         if (strncmp(line, key, n) || !strchr(" \t:", line[n]))
             continue;
         const char *colon = strchr(line, ':');
@@ -59,13 +63,25 @@ static json_t *line_value(const char *text, const char *key)
     return json_null();
 }
 
-/* ---- processor ------------------------------------------------------------------------------------------------ */
+/* ---- processor ---- */
 
 /* Names as this page shows them, and as /proc/cpuinfo does. */
-static const struct { const char *name, *flag; } sets[] = {
-    { "avx2", "avx2" }, { "fma", "fma" }, { "f16c", "f16c" }, { "avx512f", "avx512f" }, { "avx512bw", "avx512bw" },
-    { "avx512vl", "avx512vl" }, { "avx512dq", "avx512dq" }, { "avx512vbmi", "avx512vbmi" }, { "avx512vnni", "avx512_vnni" },
-    { "avx512bf16", "avx512_bf16" }, { "avx_vnni", "avx_vnni" }, { "amx_tile", "amx_tile" }, { "amx_int8", "amx_int8" },
+static const struct {
+    const char *name, *flag;
+} sets[] = {
+    { "avx2", "avx2" },
+    { "fma", "fma" },
+    { "f16c", "f16c" },
+    { "avx512f", "avx512f" },
+    { "avx512bw", "avx512bw" },
+    { "avx512vl", "avx512vl" },
+    { "avx512dq", "avx512dq" },
+    { "avx512vbmi", "avx512vbmi" },
+    { "avx512vnni", "avx512_vnni" },
+    { "avx512bf16", "avx512_bf16" },
+    { "avx_vnni", "avx_vnni" },
+    { "amx_tile", "amx_tile" },
+    { "amx_int8", "amx_int8" },
     { "amx_bf16", "amx_bf16" },
 };
 
@@ -100,7 +116,9 @@ static json_t *cpu_json(void)
     json_t *words = line_value(info, "flags");
     put(o, "model", line_value(info, "model name"));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        put(flags, sets[i].name, json_is_string(words) ? json_boolean(has_word(json_string_value(words), sets[i].flag)) : json_null());
+        put(flags, sets[i].name,
+            json_is_string(words) ? json_boolean(has_word(json_string_value(words), sets[i].flag))
+                                  : json_null());
     json_decref(words);
     free(info);
     put(o, "instruction_sets", flags);
@@ -109,10 +127,7 @@ static json_t *cpu_json(void)
     return o;
 }
 
-static json_t *environment(const char *name)
-{
-    return mote__json_string(getenv(name));
-}
+static json_t *environment(const char *name) { return mote__json_string(getenv(name)); }
 
 static json_t *kernels_json(void)
 {
@@ -128,13 +143,15 @@ static json_t *kernels_json(void)
     return o;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* "MemTotal:  123 kB" -> bytes */
 static json_t *meminfo(const char *text, const char *key)
 {
     json_t *value = line_value(text, key);
-    json_t *bytes = json_is_string(value) ? json_integer(strtoll(json_string_value(value), NULL, 10) * 1024) : json_null();
+    json_t *bytes = json_is_string(value)
+                        ? json_integer(strtoll(json_string_value(value), NULL, 10) * 1024)
+                        : json_null();
     json_decref(value);
     return bytes;
 }
@@ -151,21 +168,25 @@ static json_t *memory_json(void)
     put(o, "limit_bytes",
         ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
     put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
-    const char *open = thp ? strchr(thp, '[') : NULL;         /* "always [madvise] never" */
-    put(o, "transparent_huge_pages", open && strchr(open, ']') ? mote__json_bytes(open + 1, strcspn(open + 1, "]")) : json_null());
+    const char *open = thp ? strchr(thp, '[') : NULL; /* "always [madvise] never" */
+    put(o, "transparent_huge_pages",
+        open && strchr(open, ']') ? mote__json_bytes(open + 1, strcspn(open + 1, "]"))
+                                  : json_null());
     free(info);
     free(thp);
     return o;
 }
 
-/* ---- system and libraries ------------------------------------------------------------------------------------- */
+/* ---- system and libraries ---- */
 
-/* Asks for the smallest ring and gives it back. Sandboxes often refuse the call, so only trying tells. */
+/* Asks for the smallest ring and gives it back. Sandboxes often refuse the call, so only trying
+ * tells. */
 static json_t *io_uring_json(void)
 {
     json_t *o = json_object();
 #ifdef SYS_io_uring_setup
-    unsigned char params[256] = { 0 };                        /* struct io_uring_params has 120 bytes */
+    /* struct io_uring_params has 120 bytes */
+    unsigned char params[256] = { 0 };
     long fd = syscall(SYS_io_uring_setup, 1u, params);
     int failure = fd < 0 ? errno : 0;
     if (fd >= 0)
@@ -208,7 +229,8 @@ static json_t *libraries_json(void)
     put(o, "pcre2_jit", json_boolean(jit != 0));
     put(o, "sqlite", json_string(sqlite3_libversion()));
     put(o, "libcrypto", json_string(OpenSSL_version(OPENSSL_FULL_VERSION_STRING)));
-    put(o, "liburing", json_string(LIBURING_VERSION));       /* these two do not tell at run time */
+    /* these two do not tell at run time */
+    put(o, "liburing", json_string(LIBURING_VERSION));
     put(o, "hiredis", json_sprintf("%d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH));
     put(o, "utf8proc", json_string(utf8proc_version()));
     put(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));

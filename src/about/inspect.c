@@ -1,6 +1,6 @@
-/* mote_inspect_json: what a checkpoint holds, tensor by tensor, and whether it is all that its configuration asks for.
- * A config.json that cannot be read is told in the result and does not stop the rest; damaged shards do. Fields:
- * docs/inspect.md. */
+/* mote_inspect_json: what a checkpoint holds, tensor by tensor, and whether it is all that its
+ * configuration asks for. A config.json that cannot be read is told in the result and does not stop
+ * the rest; damaged shards do. Fields: docs/inspect.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +15,33 @@
 #include "file/safetensors.h"
 #include "text/wording.h"
 
-enum { LIST_MAX = 20 };          /* names listed per kind of trouble */
+enum { LIST_MAX = 20 }; /* names listed per kind of trouble */
 
 /* What tells a complete checkpoint at a glance: names by their ending, as expected and as found. */
-static const struct { const char *end; mote__arch arch; } telling[] = {
-    { ".attn.wq_a.weight", MOTE_ARCH_V41 },         { ".compressor.wkv.weight", MOTE_ARCH_V41 },
-    { ".compressor.wgate.weight", MOTE_ARCH_V41 },  { ".indexer.wq_b.weight", MOTE_ARCH_V41 },
-    { ".indexer.wk.weight", MOTE_ARCH_V41 },        { ".engram.embed.weight", MOTE_ARCH_V41 },
+static const struct {
+    const char *end;
+    mote__arch arch;
+} telling[] = {
+    { ".attn.wq_a.weight", MOTE_ARCH_V41 },          { ".compressor.wkv.weight", MOTE_ARCH_V41 },
+    { ".compressor.wgate.weight", MOTE_ARCH_V41 },   { ".indexer.wq_b.weight", MOTE_ARCH_V41 },
+    { ".indexer.wk.weight", MOTE_ARCH_V41 },         { ".engram.embed.weight", MOTE_ARCH_V41 },
     { ".self_attn.q_proj.weight", MOTE_ARCH_DENSE }, { ".mlp.down_proj.weight", MOTE_ARCH_DENSE },
 };
 enum { N_TELLING = sizeof telling / sizeof *telling };
 
 typedef struct inspection {
     const mote__checkpoint *ckpt;
-    const mote__config *config;           /* NULL: not known */
+    const mote__config *config; /* NULL: not known */
     size_t n_expected, n_found, n_missing, n_mismatched, n_experts_expected;
     size_t telling_expected[N_TELLING];
-    json_t *missing, *mismatched;         /* arrays */
+    json_t *missing, *mismatched; /* arrays */
 } inspection;
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
-static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
+static void put(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value ? value : json_null());
+}
 static json_t *count(uint64_t v) { return json_integer((json_int_t)v); }
 
 static int ends(const char *s, const char *end)
@@ -52,12 +58,12 @@ static json_t *shape_json(const uint64_t *shape, unsigned n)
     return list;
 }
 
-/* ---- completeness --------------------------------------------------------------------------------------------- */
+/* ---- completeness ---- */
 
 static const mote__tensor *find_scale(const mote__checkpoint *ckpt, const mote__expected *e)
 {
     const mote__tensor *t = mote__checkpoint_find(ckpt, e->name);
-    char other[160];                      /* some conversions: X.weight_scale_inv */
+    char other[160]; /* some conversions: X.weight_scale_inv */
     if (!t && snprintf(other, sizeof other, "%s_scale_inv", e->weight) < (int)sizeof other)
         t = mote__checkpoint_find(ckpt, other);
     return t;
@@ -67,13 +73,17 @@ static int meet(void *ctx, const mote__expected *e)
 {
     inspection *in = ctx;
     const mote__tensor *weight = e->is_scale ? mote__checkpoint_find(in->ckpt, e->weight) : NULL;
-    const mote__tensor *t = e->is_scale ? find_scale(in->ckpt, e) : mote__checkpoint_find(in->ckpt, e->name);
+    const mote__tensor *t = e->is_scale ? find_scale(in->ckpt, e)
+                                        : mote__checkpoint_find(in->ckpt, e->name);
     uint64_t shape[2];
-    mote__dtype stored = weight ? weight->dtype : t && !e->is_scale ? t->dtype : e->is_scale ? MOTE_DTYPES : e->dtype;
-    if (stored == MOTE_DTYPES)            /* a scale whose weight is missing: as published */
+    mote__dtype stored = weight              ? weight->dtype
+                         : t && !e->is_scale ? t->dtype
+                         : e->is_scale       ? MOTE_DTYPES
+                                             : e->dtype;
+    if (stored == MOTE_DTYPES) /* a scale whose weight is missing: as published */
         stored = e->weight_dtype;
     if (!mote__expected_shape(shape, e, stored))
-        return 0;                         /* an unquantised weight needs no scale */
+        return 0; /* an unquantised weight needs no scale */
     in->n_expected++;
     if (!e->is_scale) {
         in->n_experts_expected += e->cls == MOTE_TC_EXPERT && ends(e->name, ".w1.weight");
@@ -86,8 +96,8 @@ static int meet(void *ctx, const mote__expected *e)
         return 0;
     }
     in->n_found++;
-    int fits = t->n_dims == e->n_dims && t->shape[0] == shape[0] && (t->n_dims < 2 || t->shape[1] == shape[1]) &&
-               (e->dtypes >> t->dtype & 1);
+    int fits = t->n_dims == e->n_dims && t->shape[0] == shape[0] &&
+               (t->n_dims < 2 || t->shape[1] == shape[1]) && (e->dtypes >> t->dtype & 1);
     if (!fits && in->n_mismatched++ < LIST_MAX) {
         json_t *o = json_object();
         put(o, "name", mote__json_string(t->name));
@@ -134,7 +144,8 @@ static json_t *completeness_json(inspection *in)
     json_t *unknown = json_array(), *o = json_object();
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const char *name = mote__checkpoint_tensor(in->ckpt, i)->name;
-        if (mote__tensor_class(name, in->config, NULL, NULL) == MOTE_TC_UNKNOWN && n_unknown++ < LIST_MAX)
+        if (mote__tensor_class(name, in->config, NULL, NULL) == MOTE_TC_UNKNOWN &&
+            n_unknown++ < LIST_MAX)
             json_array_append_new(unknown, mote__json_string(name));
     }
     put(o, "complete", json_boolean(!in->n_missing && !in->n_mismatched));
@@ -150,7 +161,7 @@ static json_t *completeness_json(inspection *in)
     return o;
 }
 
-/* ---- what is there -------------------------------------------------------------------------------------------- */
+/* ---- what is there ---- */
 
 static json_t *layers_json(const size_t *layers, size_t n)
 {
@@ -166,11 +177,24 @@ static json_t *config_json(const mote__config *c)
         return json_null();
     json_t *o = json_object();
     put(o, "family", json_string(c->family));
-    const struct { const char *key; size_t value; } rows[] = {
-        { "layers", c->n_layers }, { "encoder_layers", c->decoder_start < c->n_layers ? c->decoder_start : 0 }, { "hidden", c->hidden_size }, { "vocab", c->vocab_size },
-        { "heads", c->n_heads }, { "kv_heads", c->n_kv_heads ? c->n_kv_heads : 1 }, { "head_dim", c->head_dim }, { "window", c->window }, { "experts", c->n_routed_experts },
-        { "experts_per_token", c->n_experts_per_token }, { "index_topk", c->index_topk }, { "max_context", c->max_context },
-        { "prefix_multiple", c->prefix_multiple }, { "draft_layers", c->n_mtp_layers },
+    const struct {
+        const char *key;
+        size_t value;
+    } rows[] = {
+        { "layers", c->n_layers },
+        { "encoder_layers", c->decoder_start < c->n_layers ? c->decoder_start : 0 },
+        { "hidden", c->hidden_size },
+        { "vocab", c->vocab_size },
+        { "heads", c->n_heads },
+        { "kv_heads", c->n_kv_heads ? c->n_kv_heads : 1 },
+        { "head_dim", c->head_dim },
+        { "window", c->window },
+        { "experts", c->n_routed_experts },
+        { "experts_per_token", c->n_experts_per_token },
+        { "index_topk", c->index_topk },
+        { "max_context", c->max_context },
+        { "prefix_multiple", c->prefix_multiple },
+        { "draft_layers", c->n_mtp_layers },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         put(o, rows[i].key, count(rows[i].value));
@@ -184,7 +208,9 @@ static json_t *config_json(const mote__config *c)
 static json_t *shards_json(const mote__checkpoint *ckpt)
 {
     size_t n = mote__checkpoint_n_shards(ckpt);
-    struct sum { uint64_t tensors, bytes; } *sums = calloc(n, sizeof *sums);
+    struct sum {
+        uint64_t tensors, bytes;
+    } *sums = calloc(n, sizeof *sums);
     if (!sums)
         return NULL;
     for (size_t i = 0; i < mote__checkpoint_n_tensors(ckpt); i++) {
@@ -241,7 +267,8 @@ static json_t *dtypes_json(const mote__checkpoint *ckpt)
     json_t *list = json_array();
     for (int k = 0; k < MOTE_DTYPES; k++)
         if (n[k])
-            json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "dtype", mote__dtype_name((mote__dtype)k), "tensors",
+            json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "dtype",
+                                                  mote__dtype_name((mote__dtype)k), "tensors",
                                                   (json_int_t)n[k], "bytes", (json_int_t)bytes[k]));
     return list;
 }
@@ -257,7 +284,8 @@ static json_t *tensors_json(const inspection *in)
         put(o, "shape", shape_json(t->shape, t->n_dims));
         put(o, "bytes", count(t->n_bytes));
         put(o, "shard", count(t->shard));
-        put(o, "class", json_string(mote__tclass_name(mote__tensor_class(t->name, in->config, NULL, NULL))));
+        put(o, "class",
+            json_string(mote__tclass_name(mote__tensor_class(t->name, in->config, NULL, NULL))));
         json_array_append_new(list, o);
     }
     return list;

@@ -1,5 +1,6 @@
-/* mote_plan_json: how many bytes a context needs, what fits into memory, and what other formats and models would take,
- * from a config.json or a checkpoint folder, without loading anything. Fields and formulas: docs/plan.md. */
+/* mote_plan_json: how many bytes a context needs, what fits into memory, and what other formats and
+ * models would take, from a config.json or a checkpoint folder, without loading anything. Fields
+ * and formulas: docs/plan.md. */
 #include "about/plan.h"
 
 #include <stdio.h>
@@ -18,25 +19,34 @@ enum { CONFIG_MAX = 16 << 20, BLOCK_TOKENS = 256, CONTEXT_MAX = 1 << 30, CONTEXT
 /* Bytes of KV per token of models to compare with. Sources: DeepSeek 67B 95 layers x 8 KV heads x
  * 128 x 2 (K, V) x 2 bytes; V2 and V3 layers x (512 + 64) x 2 bytes; V4-Flash 21 x (584 + 68)/4 +
  * 20 x 584/128; V4.1-Flash 2.5 entries x (288 + 68). */
-static const struct { const char *name; double bytes; } references[] = {
-    { "DeepSeek 67B (GQA, bf16)", 389120 }, { "DeepSeek-V2 (MLA, bf16)", 69120 }, { "DeepSeek-V3 (MLA, bf16)", 70272 },
-    { "DeepSeek-V4-Flash (published formats)", 3514.25 }, { "DeepSeek-V4.1-Flash (published formats)", 890 },
+static const struct {
+    const char *name;
+    double bytes;
+} references[] = {
+    { "DeepSeek 67B (GQA, bf16)", 389120 },
+    { "DeepSeek-V2 (MLA, bf16)", 69120 },
+    { "DeepSeek-V3 (MLA, bf16)", 70272 },
+    { "DeepSeek-V4-Flash (published formats)", 3514.25 },
+    { "DeepSeek-V4.1-Flash (published formats)", 890 },
 };
 static const uint64_t default_contexts[] = { 4096, 32768, 131072, 1048576 };
 
 /* Whole numbers as integers, others as reals. */
 static json_t *number(double v)
 {
-    return v < 9e15 && !(v - (double)(json_int_t)v > 0) ? json_integer((json_int_t)v) :
-                                                          json_real(v);
+    return v < 9e15 && !(v - (double)(json_int_t)v > 0) ? json_integer((json_int_t)v)
+                                                        : json_real(v);
 }
 static json_t *ratio(double a, double b) { return b > 0 ? json_real(a / b) : json_null(); }
 static json_t *bytes(uint64_t v) { return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v); }
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
-static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value ? value : json_null()); }
+static void put(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value ? value : json_null());
+}
 
-/* ---- sums ----------------------------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 
 /* What a token adds: while windows that fill are not full, and after. Returns the sum of parts. */
 static double per_token(const mote__plan_cache *c, int windows_too, double parts[4])
@@ -67,8 +77,8 @@ static uint64_t global_part(const mote__plan_cache *c, uint64_t ctx, int part)
     uint64_t sum = 0;
     for (size_t i = 0; i < c->n_streams; i++)
         if (!c->streams[i].window)
-            sum +=
-                ctx / c->streams[i].ratio * c->streams[i].count * part_bytes(&c->streams[i], part);
+            sum += ctx / c->streams[i].ratio * c->streams[i].count *
+                   part_bytes(&c->streams[i], part);
     return sum;
 }
 
@@ -90,7 +100,8 @@ static uint64_t window_bytes(const mote__plan *p, const mote__plan_cache *c, uin
     return sum;
 }
 
-/* What a sequence holds in mote: blocks of 256 tokens, windows, partial groups. Other families: entries and windows. */
+/* What a sequence holds in mote: blocks of 256 tokens, windows, partial groups. Other families:
+ * entries and windows. */
 static uint64_t held_bytes(const mote__plan *p, const mote__plan_cache *c, uint64_t ctx)
 {
     uint64_t up = p->runs ? (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS : ctx;
@@ -98,9 +109,13 @@ static uint64_t held_bytes(const mote__plan *p, const mote__plan_cache *c, uint6
 }
 
 /* Every layer keeps K and V of head_dim for every query head in bf16. */
-static double classical(const mote__plan *p) { return 2.0 * 2.0 * (double)p->n_layers * (double)p->n_heads * (double)p->head_dim; }
+static double classical(const mote__plan *p)
+{
+    return 2.0 * 2.0 * (double)p->n_layers * (double)p->n_heads * (double)p->head_dim;
+}
 
-/* The longest context (at most the model's) that leaves `left` bytes unexceeded; 0: none. held_bytes never falls. */
+/* The longest context (at most the model's) that leaves `left` bytes unexceeded; 0: none.
+ * held_bytes never falls. */
 static uint64_t longest(const mote__plan *p, const mote__plan_cache *c, uint64_t left)
 {
     uint64_t low = 0, high = p->max_context;
@@ -114,7 +129,7 @@ static uint64_t longest(const mote__plan *p, const mote__plan_cache *c, uint64_t
     return low;
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 /* "main" or "key", "index" or "value", and what follows */
 static void put_part(json_t *object, const mote__plan *p, int part, const char *rest, json_t *value)
@@ -148,7 +163,8 @@ static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
         put_part(o, p, 0, "bytes_per_entry", bytes(main));
         put_part(o, p, 1, "format", s->index_format ? json_string(s->index_format) : json_null());
         put_part(o, p, 1, "bytes_per_entry", bytes(index));
-        put(o, "bytes_per_token", number((double)s->count * (double)(main + index) / (double)s->ratio));
+        put(o, "bytes_per_token",
+            number((double)s->count * (double)(main + index) / (double)s->ratio));
         json_array_append_new(list, o);
     }
     return list;
@@ -183,7 +199,8 @@ static json_t *context_json(const mote__plan *p, const mote__plan_cache *c, uint
     return o;
 }
 
-static json_t *contexts_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs, size_t n_ctxs)
+static json_t *contexts_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs,
+                             size_t n_ctxs)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n_ctxs; i++)
@@ -275,7 +292,8 @@ static json_t *token_json(const mote__plan *p)
 }
 
 /* One way to place the weights: `resident` bytes of them stay in memory. */
-static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram, uint64_t resident)
+static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
+                              uint64_t resident)
 {
     json_t *o = json_object();
     uint64_t left = ram > resident ? ram - resident : 0, at_max = held_bytes(p, c, p->max_context);
@@ -283,7 +301,10 @@ static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, ui
     put(o, "resident_weight_bytes", bytes(resident));
     put(o, "left_bytes", bytes(left));
     put(o, "fits_ctx", bytes(fits));
-    put(o, "limited_by", json_string(resident > ram ? "weights" : fits == p->max_context ? "max_context" : "ram"));
+    put(o, "limited_by",
+        json_string(resident > ram           ? "weights"
+                    : fits == p->max_context ? "max_context"
+                                             : "ram"));
     put(o, "sequences_at_max_context", bytes(at_max ? left / at_max : 0));
     return o;
 }
@@ -327,9 +348,9 @@ static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t
     json_t *resident = p->knows_bytes ? placement_json(p, c, ram, loaded(p->weights)) : json_null();
     put(o, "bytes", bytes(ram));
     put(o, "source",
-        json_string(given                  ? "given" :
-                    machine.limited <= ram ? "control group" :
-                                             "machine"));
+        json_string(given                    ? "given"
+                    : machine.limited <= ram ? "control group"
+                                             : "machine"));
     put(o, "available_bytes", given ? json_null() : bytes(machine.available));
     put(o, "weights_bytes", p->knows_bytes ? bytes(loaded(p->weights)) : json_null());
     put(o, "fits_ctx",
@@ -340,7 +361,8 @@ static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t
     return o;
 }
 
-static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram)
+static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const uint64_t *ctxs,
+                         size_t n_ctxs, uint64_t ram)
 {
     json_t *o = json_object();
     double v[4];
@@ -389,14 +411,16 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     return o;
 }
 
-int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram, mote_err *err)
+int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs,
+                   size_t n_ctxs, uint64_t ram, mote_err *err)
 {
     *json = NULL;
     if (!path || (n_ctxs && !ctxs) || n_ctxs > CONTEXTS_MAX)
         return mote__fail(err, MOTE_EINVAL, "plan: %s", path ? "too many contexts" : "no path");
     for (size_t i = 0; i < n_ctxs; i++)
         if (ctxs[i] > CONTEXT_MAX)
-            return mote__fail(err, MOTE_EINVAL, "plan: a context of %llu tokens is over the limit of %d",
+            return mote__fail(err, MOTE_EINVAL,
+                              "plan: a context of %llu tokens is over the limit of %d",
                               (unsigned long long)ctxs[i], (int)CONTEXT_MAX);
     struct stat st;
     int found = !stat(path, &st), is_folder = found && S_ISDIR(st.st_mode), rc = MOTE_OK;
@@ -412,7 +436,8 @@ int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t
     json_t *root = NULL, *result = NULL;
     mote__plan *p = calloc(1, sizeof *p);
     mote__plan_cache cache = { 0 };
-    rc = p ? mote__json_load(&root, config_path, CONFIG_MAX, err) : mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
+    rc = p ? mote__json_load(&root, config_path, CONFIG_MAX, err)
+           : mote__fail(err, MOTE_ENOMEM, "plan: out of memory");
     if (rc)
         goto out;
     p->path = config_path;

@@ -14,14 +14,14 @@
 #include "file/names.h"
 #include "kv/spec.h"
 
-/* Layers that store alike: each of `count` layers makes one entry per `ratio` tokens. Bytes are per entry. Where a family keeps keys
- * and values, they are the parts `main` and `index`. */
+/* Layers that store alike: each of `count` layers makes one entry per `ratio` tokens. Bytes are per
+ * entry. Where a family keeps keys and values, they are the parts `main` and `index`. */
 typedef struct mote__plan_stream {
     size_t count, ratio;
-    size_t window;                      /* tokens that are kept; 0: all              */
-    int layer;                          /* the one layer, or -1                      */
+    size_t window; /* tokens that are kept; 0: all */
+    int layer;     /* the one layer, or -1 */
     size_t main_codes, main_scales, index_codes, index_scales;
-    const char *main_format, *index_format;     /* index_format NULL: no indexer     */
+    const char *main_format, *index_format; /* index_format NULL: no indexer */
 } mote__plan_stream;
 
 typedef struct mote__plan_cache {
@@ -30,8 +30,8 @@ typedef struct mote__plan_cache {
     /* windows that are there from the first token on, whole, beside what the streams say: bytes of
      * an entry, layers with one */
     size_t window_entry, n_window_layers;
-    const char *window_format;          /* NULL: none                                */
-    char *kv;                           /* the formats as text, owned; "published"   */
+    const char *window_format; /* NULL: none */
+    char *kv;                  /* the formats as text, owned; "published" */
 } mote__plan_cache;
 
 /* Weights that are used for one token: `of` = values and bytes; products: values that it is
@@ -43,50 +43,55 @@ typedef struct mote__plan_use {
 enum { MOTE_PLAN_PROMPT, MOTE_PLAN_ANSWER, MOTE_PLAN_TOKENS };
 
 typedef struct mote__plan {
-    const char *path;                   /* of config.json, for messages; borrowed    */
-    const json_t *root, *text;          /* borrowed                                  */
+    const char *path;          /* of config.json, for messages; borrowed */
+    const json_t *root, *text; /* borrowed */
     char model_type[64];
     const char *family;
     const struct mote__plan_family *row;
-    mote__config config;                /* as the engine reads it, where it runs the model */
-    int runs;                           /* it does: the cache comes in blocks        */
-    char runs_note[512];                /* why not                                   */
-    const char *part_names[2];          /* "main", "index" or "key", "value"         */
+    mote__config config;       /* as the engine reads it, where it runs the model */
+    int runs;                  /* it does: the cache comes in blocks */
+    char runs_note[512];       /* why not */
+    const char *part_names[2]; /* "main", "index" or "key", "value" */
     size_t n_layers, n_heads, n_kv_heads, head_dim;
-    size_t latent_dim, rope_dim;        /* mla                                       */
-    size_t index_dim;                   /* 0: no indexer                             */
-    size_t index_heads, index_topk;     /* 0: not told                               */
-    size_t window;                      /* tokens, 0: no windows                     */
-    size_t n_sliding;                   /* layers that see only the window and store nothing global */
-    size_t n_csa, n_hca, csa_ratio, hca_ratio;          /* deepseek_v4               */
+    size_t latent_dim, rope_dim;    /* mla */
+    size_t index_dim;               /* 0: no indexer */
+    size_t index_heads, index_topk; /* 0: not told */
+    size_t window;                  /* tokens, 0: no windows */
+    /* layers that see only the window and store nothing global */
+    size_t n_sliding;
+    size_t n_csa, n_hca, csa_ratio, hca_ratio; /* deepseek_v4 */
     uint64_t max_context;
-    size_t pending_bytes;               /* partial compressor groups of a sequence   */
+    size_t pending_bytes; /* partial compressor groups of a sequence */
     /* weights; each number has its own "known" */
     int knows_bytes, knows_parameters, knows_use;
     uint64_t weights[MOTE_TGROUPS], parameters[MOTE_TGROUPS];
     uint64_t header_bytes; /* of a checkpoint's files, beside the tensors */
     size_t vocab_size, n_experts, n_active;
-    int tied;                                    /* the embedding is the head, too            */
-    mote__plan_use use[MOTE_PLAN_TOKENS];        /* finished: experts as far as a token uses them */
+    int tied; /* the embedding is the head, too */
+    /* finished: experts as far as a token uses them */
+    mote__plan_use use[MOTE_PLAN_TOKENS];
     mote__plan_use expert_use[MOTE_PLAN_TOKENS]; /* all experts of the layers that run; active ones
                                                     after finishing */
     uint64_t prompt_experts;                     /* bytes of all experts of a prompt's layers */
-    uint64_t table_rows;                         /* Engram rows of a token, all layers        */
-    uint64_t table_bytes;                        /* Engram tables                             */
-    const char *weights_source;         /* "geometry", "checkpoint", "unknown"       */
-    char weights_note[512];             /* "; " between remarks                      */
+    uint64_t table_rows;                         /* Engram rows of a token, all layers */
+    uint64_t table_bytes;                        /* Engram tables */
+    const char *weights_source;                  /* "geometry", "checkpoint", "unknown" */
+    char weights_note[512];                      /* "; " between remarks */
 } mote__plan;
 
 /* Reads plan->root; plan->path and root are set. */
 int mote__plan_read(mote__plan *plan, mote_err *err);
-/* What the cache weighs with these formats (NULL: the family's default). cache->kv is to be freed. */
-int mote__plan_cache_of(mote__plan_cache *cache, const mote__plan *plan, const char *kv, mote_err *err);
+/* What the cache weighs with these formats (NULL: the family's default). cache->kv is to be freed.
+ */
+int mote__plan_cache_of(mote__plan_cache *cache, const mote__plan *plan, const char *kv,
+                        mote_err *err);
 /* Arguments of --kv worth comparing for this family, its default first; NULL-terminated. */
 const char *const *mote__plan_presets(const mote__plan *plan);
 
 /* folder NULL: a bare config.json. MOTE_EFORMAT where sizes do not fit into 63 bits. */
 int mote__plan_weights(mote__plan *plan, const char *folder, mote_err *err);
-int mote__plan_get_size(const mote__plan *plan, const char *key, size_t max, int needed, size_t *value, mote_err *err);
+int mote__plan_get_size(const mote__plan *plan, const char *key, size_t max, int needed,
+                        size_t *value, mote_err *err);
 void mote__plan_note(mote__plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Some weights of one layer (-1: of none). Sums saturate. */

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/json.h"
 
-/* ---- what a value weighs ---------------------------------------------------------------- */
+/* ---- what a value weighs ---- */
 
 /* plain: bytes of an unquantised value. bits 0: linears are not quantised. A scale (and a zero)
  * belongs to rows x columns values, 0 = all of them; column_bytes: of an index of the columns;
@@ -23,8 +23,9 @@ static uint64_t linear_bytes(const layout *y, uint64_t out, uint64_t in)
     if (!y->bits)
         return mote__mul(values, y->plain);
     uint64_t rows = y->rows ? y->rows : out, columns = y->columns ? y->columns : in;
-    uint64_t groups =
-        rows && columns ? mote__mul((out + rows - 1) / rows, (in + columns - 1) / columns) : 0;
+    uint64_t groups = rows && columns
+                          ? mote__mul((out + rows - 1) / rows, (in + columns - 1) / columns)
+                          : 0;
     uint64_t side = mote__mul(groups, y->scale_bits) / 8 + mote__mul(groups, y->zero_bits) / 8;
     return mote__add(mote__add(values / 8 * y->bits + (values % 8 * y->bits + 7) / 8, side),
                      in * y->column_bytes + y->extra);
@@ -131,11 +132,11 @@ static int read_layout(layout *y, mote__plan *p)
     *y = (layout){ .plain = type && !strcmp(type, "float32") ? 4 : 2 };
     if (!q)
         return 1;
-    int known = !strcmp(method, "fp8") ? read_fp8(y, q, p->runs) :
-                !strcmp(method, "awq") || !strcmp(method, "gptq") ?
-                                         read_packed(y, q, method[0] == 'g') :
-                !strcmp(method, "compressed-tensors") ? read_compressed(y, q) :
-                                                        0;
+    int known = !strcmp(method, "fp8") ? read_fp8(y, q, p->runs)
+                : !strcmp(method, "awq") || !strcmp(method, "gptq")
+                    ? read_packed(y, q, method[0] == 'g')
+                : !strcmp(method, "compressed-tensors") ? read_compressed(y, q)
+                                                        : 0;
     if (!known) {
         mote__plan_note(p, "bytes are not known, nor the layout of the quantization '%.40s'",
                         method);
@@ -156,7 +157,7 @@ static int read_layout(layout *y, mote__plan *p)
     return 1;
 }
 
-/* ---- sums ------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 
 /* The keys that weights follow from; 0 where absent. */
 typedef struct keys {
@@ -292,9 +293,9 @@ static void add_gqa(sums *s, size_t l)
 
 static size_t n_experts(const keys *k)
 {
-    return k->n_routed_experts ? k->n_routed_experts :
-           k->num_experts      ? k->num_experts :
-                                 k->num_local_experts;
+    return k->n_routed_experts ? k->n_routed_experts
+           : k->num_experts    ? k->num_experts
+                               : k->num_local_experts;
 }
 
 static int is_moe(const sums *s, size_t l)
@@ -315,8 +316,8 @@ static void add_ffn(sums *s, size_t l, int moe)
     const keys *k = &s->k;
     uint64_t h = k->hidden_size, experts = n_experts(k),
              width = k->moe_intermediate_size ? k->moe_intermediate_size : k->intermediate_size;
-    uint64_t shared = k->shared_expert_intermediate_size ? k->shared_expert_intermediate_size :
-                                                           k->n_shared_experts * width;
+    uint64_t shared = k->shared_expert_intermediate_size ? k->shared_expert_intermediate_size
+                                                         : k->n_shared_experts * width;
     if (!moe) {
         add_linear(s, MOTE_TC_FFN, l, 2, k->intermediate_size, h);
         add_linear(s, MOTE_TC_FFN, l, 1, h, k->intermediate_size);
@@ -382,11 +383,11 @@ int mote__plan_geometry(mote__plan *p, mote_err *err)
     p->n_experts = n_experts(k);
     p->n_active = k->num_experts_per_tok;
     p->tied = flag(p, "tie_word_embeddings", 0);
-    const char *missing = !k->vocab_size                  ? "vocab_size" :
-                          !k->hidden_size                 ? "hidden_size" :
-                          !k->intermediate_size           ? "intermediate_size" :
-                          p->index_dim && !p->index_heads ? "index_n_heads" :
-                                                            NULL;
+    const char *missing = !k->vocab_size                    ? "vocab_size"
+                          : !k->hidden_size                 ? "hidden_size"
+                          : !k->intermediate_size           ? "intermediate_size"
+                          : p->index_dim && !p->index_heads ? "index_n_heads"
+                                                            : NULL;
     if (!strcmp(p->family, "deepseek_v4")) {
         mote__plan_note(p, "weights are not known: mote has no list of this family's tensors");
         return MOTE_OK;

@@ -23,7 +23,7 @@ void mote__plan_note(mote__plan *p, const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- sums ------------------------------------------------------------------------------- */
+/* ---- sums ---- */
 
 static void add_use(mote__plan_use *u, const mote__plan_use *v)
 {
@@ -82,15 +82,15 @@ static void finish_use(mote__plan *p)
     const mote__plan_use *e = p->expert_use;
     p->prompt_experts = e[MOTE_PLAN_PROMPT].bytes;
     int has_experts = e[MOTE_PLAN_ANSWER].values > 0;
-    p->knows_use =
-        p->knows_parameters && (!has_experts || (p->n_active && p->n_active <= p->n_experts));
+    p->knows_use = p->knows_parameters &&
+                   (!has_experts || (p->n_active && p->n_active <= p->n_experts));
     for (int t = 0; p->knows_use && has_experts && t < MOTE_PLAN_TOKENS; t++) {
         p->expert_use[t] = share_of(&p->expert_use[t], p->n_active, p->n_experts);
         add_use(&p->use[t], &p->expert_use[t]);
     }
 }
 
-/* ---- V4.1 from its configuration: the table of names says it all ------------------------ */
+/* ---- V4.1 from its configuration: the table of names says it all ---- */
 
 static int ends(const char *s, const char *end)
 {
@@ -146,9 +146,10 @@ static int add_draft(void *ctx, const mote__expected *e)
 
 static void add_plain(mote__plan *p, mote__tclass cls, uint64_t values, uint64_t bytes_each)
 {
-    mote__plan_add(
-        p, &(mote__plan_item){
-               .cls = cls, .layer = -1, .values = values, .bytes = mote__mul(values, bytes_each) });
+    mote__plan_add(p, &(mote__plan_item){ .cls = cls,
+                                          .layer = -1,
+                                          .values = values,
+                                          .bytes = mote__mul(values, bytes_each) });
 }
 
 static void add_fp8(mote__plan *p, mote__tclass cls, uint64_t out, uint64_t in)
@@ -187,7 +188,8 @@ static int v41_draft(mote__plan *p, mote_err *err)
     add_plain(p, MOTE_TC_MTP, 2 * h + mote__mul(2 * v, rank) + h + rank,
               2); /* two norms, the Markov head, the confidence head */
     if (p->config.image_token >= 0)
-        add_plain(p, MOTE_TC_MTP, mote__mul(p->config.n_mtp_layers, experts), 4); /* gate.bias_vl */
+        /* gate.bias_vl */
+        add_plain(p, MOTE_TC_MTP, mote__mul(p->config.n_mtp_layers, experts), 4);
     return MOTE_OK;
 }
 
@@ -239,7 +241,7 @@ static int v41_geometry(mote__plan *p, mote_err *err)
     return rc ? rc : v41_vision(p, err);
 }
 
-/* ---- a checkpoint's tensors ------------------------------------------------------------- */
+/* ---- a checkpoint's tensors ---- */
 
 /* Parts of a quantised matrix that are no parameters of the model. */
 static int is_side(const char *name)
@@ -307,8 +309,8 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
     for (size_t n = 0; n < mote__checkpoint_n_tensors(ckpt); n++) {
         const mote__tensor *t = mote__checkpoint_tensor(ckpt, n);
         mote__plan_item i = { .bytes = t->n_bytes, .only_kv = only_kv(t->name) != 0 };
-        i.cls = p->runs ? mote__tensor_class(t->name, &p->config, &i.layer, NULL) :
-                          foreign_class(t->name, p, &i.layer);
+        i.cls = p->runs ? mote__tensor_class(t->name, &p->config, &i.layer, NULL)
+                        : foreign_class(t->name, p, &i.layer);
         i.values = values_of(t, p, asked >= 1 && asked <= 8 ? (uint64_t)asked : 4);
         i.products = t->n_dims >= 2 ? i.values : 0;
         take_rows(&i, p, t->n_dims ? t->shape[0] : 0);
@@ -322,7 +324,8 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
 static int exists(const char *folder, const char *name)
 {
     char path[4096];
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && mote__file_is_there(path);
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+           mote__file_is_there(path);
 }
 
 /* Saturated sums are no sums. */
@@ -350,7 +353,8 @@ static int read_weights(mote__plan *p, const char *folder, mote_err *err)
         p->n_active = p->config.n_experts_per_token;
     }
     char why[400] = "";
-    if (folder && (exists(folder, "model.safetensors.index.json") || exists(folder, "model.safetensors"))) {
+    if (folder &&
+        (exists(folder, "model.safetensors.index.json") || exists(folder, "model.safetensors"))) {
         mote__checkpoint *ckpt;
         mote_err reason = { 0 };
         if (!mote__checkpoint_open(&ckpt, folder, &reason)) {

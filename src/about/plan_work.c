@@ -51,8 +51,8 @@ static mote__plan_work v41(const mote__plan *p, const mote__plan_cache *cache, d
         w.cache_bytes += chosen * main_bytes(s);
         if (selects) {
             if (c->candidate_source >= 0 && l > (size_t)c->candidate_source)
-                entries =
-                    least(entries, (double)(c->candidate_topk_blocks * c->candidate_block_size));
+                entries = least(entries,
+                                (double)(c->candidate_topk_blocks * c->candidate_block_size));
             w.flops += score(p, entries);
             w.cache_bytes += entries * index_bytes(s);
         }
@@ -132,9 +132,9 @@ mote__plan_disk mote__plan_paging(const mote__plan *p, uint64_t room)
     mote__plan_disk d = { 0, 0, 0 };
     if (room < constant) { /* of what is read in turn, over and over, nothing stays */
         d.answer_bytes = p->use[MOTE_PLAN_ANSWER].bytes;
-        d.chunk_bytes =
-            mote__add(p->use[MOTE_PLAN_PROMPT].bytes - p->expert_use[MOTE_PLAN_PROMPT].bytes,
-                      p->prompt_experts);
+        d.chunk_bytes = mote__add(p->use[MOTE_PLAN_PROMPT].bytes -
+                                      p->expert_use[MOTE_PLAN_PROMPT].bytes,
+                                  p->prompt_experts);
         return d;
     }
     room -= constant;

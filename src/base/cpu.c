@@ -5,8 +5,8 @@ const char *const mote__cpu_level_name[MOTE_CPU_LEVELS] = { "scalar", "avx2", "a
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* __builtin_cpu_supports also asks the system (XGETBV) whether it saves the registers; it does not know F16C by name
- * everywhere, and F16C needs no more registers than AVX2. */
+/* __builtin_cpu_supports also asks the system (XGETBV) whether it saves the registers; it does not
+ * know F16C by name everywhere, and F16C needs no more registers than AVX2. */
 static int has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -18,9 +18,9 @@ mote__cpu_level mote__cpu_detect(void)
     __builtin_cpu_init();
     if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()))
         return MOTE_CPU_SCALAR;
-    if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-          __builtin_cpu_supports("avx512vbmi")))
+    if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")))
         return MOTE_CPU_AVX2;
     return MOTE_CPU_AVX512;
 }

@@ -6,7 +6,8 @@
 #include <nmmintrin.h>
 #endif
 
-/* table[k][b]: the effect of byte b followed by k zero bytes, so that eight bytes are folded at a time. */
+/* table[k][b]: the effect of byte b followed by k zero bytes, so that eight bytes are folded at a
+ * time. */
 static uint32_t table[8][256];
 /* shift[k][b]: the effect of byte k of the register, being b, after STRIDE zero bytes. */
 enum { STRIDE = 4096 };
@@ -41,8 +42,9 @@ uint32_t mote__crc32c_table(uint32_t crc, const void *data, size_t n)
     const uint8_t *p = data;
     crc = ~crc;
     for (; n >= 8; n -= 8, p += 8)
-        crc = table[7][p[0] ^ (crc & 255)] ^ table[6][p[1] ^ (crc >> 8 & 255)] ^ table[5][p[2] ^ (crc >> 16 & 255)] ^
-              table[4][p[3] ^ crc >> 24] ^ table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
+        crc = table[7][p[0] ^ (crc & 255)] ^ table[6][p[1] ^ (crc >> 8 & 255)] ^
+              table[5][p[2] ^ (crc >> 16 & 255)] ^ table[4][p[3] ^ crc >> 24] ^ table[3][p[4]] ^
+              table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
     for (; n; n--, p++)
         crc = crc >> 8 ^ table[0][(crc ^ *p) & 255];
     return ~crc;
@@ -54,8 +56,10 @@ static uint32_t after_stride(uint32_t c)
     return shift[0][c & 255] ^ shift[1][c >> 8 & 255] ^ shift[2][c >> 16 & 255] ^ shift[3][c >> 24];
 }
 
-/* The instruction takes 3 cycles and can begin every cycle: three strides side by side, put together by shifting. */
-__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *data, size_t n)
+/* The instruction takes 3 cycles and can begin every cycle: three strides side by side, put
+ * together by shifting. */
+__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *data,
+                                                               size_t n)
 {
     const uint8_t *p = data;
     uint64_t c = ~crc;

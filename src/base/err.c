@@ -22,7 +22,8 @@ const char *mote_error_name(int code)
 {
     switch (code) {
     case MOTE_OK: return "ok";
-#define X(name, number, sentence) case name: return #name;
+#define X(name, number, sentence) \
+    case name: return #name;
         MOTE_ERRORS(X)
 #undef X
     }
@@ -33,7 +34,8 @@ const char *mote_error_sentence(int code)
 {
     switch (code) {
     case MOTE_OK: return "no error";
-#define X(name, number, sentence) case name: return sentence;
+#define X(name, number, sentence) \
+    case name: return sentence;
         MOTE_ERRORS(X)
 #undef X
     }

@@ -1,5 +1,6 @@
-/* The process's limit for the size of files (RLIMIT_FSIZE, `ulimit -f`). Writing beyond it raises SIGXFSZ, which ends a process; a
- * library leaves signals alone, so whatever may be written without a person's asking looks here first. */
+/* The process's limit for the size of files (RLIMIT_FSIZE, `ulimit -f`). Writing beyond it raises
+ * SIGXFSZ, which ends a process; a library leaves signals alone, so whatever may be written without
+ * a person's asking looks here first. */
 #ifndef MOTE_BASE_FILE_LIMIT_H
 #define MOTE_BASE_FILE_LIMIT_H
 

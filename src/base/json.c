@@ -1,5 +1,5 @@
-/* Owns how JSON enters the library: jansson's strict settings, size limits and error sentences. What the members mean is
- * left to the readers of each file. */
+/* Owns how JSON enters the library: jansson's strict settings, size limits and error sentences.
+ * What the members mean is left to the readers of each file. */
 #include "base/json.h"
 
 #include "base/map.h"
@@ -43,7 +43,8 @@ int mote__json_load(json_t **root, const char *path, size_t max_bytes, mote_err 
     if (rc)
         return rc;
     if (map.size > max_bytes)
-        rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %zu allowed for this file", path, map.size, max_bytes);
+        rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %zu allowed for this file",
+                        path, map.size, max_bytes);
     else
         rc = mote__json_parse(root, (const char *)map.data, map.size, path, err);
     mote__map_close(&map);
@@ -58,30 +59,39 @@ static const char *type_kind(json_type type)
     case JSON_STRING: return "a string";
     case JSON_INTEGER: return "an integer";
     case JSON_REAL: return "a number";
-    case JSON_TRUE: case JSON_FALSE: return "a boolean";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
     case JSON_NULL: return "null";
     }
     return "nothing";
 }
 
-const char *mote__json_kind(const json_t *value) { return value ? type_kind(json_typeof(value)) : "nothing"; }
+const char *mote__json_kind(const json_t *value)
+{
+    return value ? type_kind(json_typeof(value)) : "nothing";
+}
 
-int mote__json_get(json_t **value, const json_t *object, const char *key, json_type type, const char *what, mote_err *err)
+int mote__json_get(json_t **value, const json_t *object, const char *key, json_type type,
+                   const char *what, mote_err *err)
 {
     *value = NULL;
     if (!json_is_object(object))
-        return mote__fail(err, MOTE_EFORMAT, "%s: %s, expected an object with '%s'", what, mote__json_kind(object), key);
+        return mote__fail(err, MOTE_EFORMAT, "%s: %s, expected an object with '%s'", what,
+                          mote__json_kind(object), key);
     json_t *v = json_object_get(object, key);
     if (!v || json_is_null(v))
         return MOTE_OK;
-    int fits = json_typeof(v) == type || (type == JSON_TRUE && json_is_false(v)) || (type == JSON_REAL && json_is_integer(v));
+    int fits = json_typeof(v) == type || (type == JSON_TRUE && json_is_false(v)) ||
+               (type == JSON_REAL && json_is_integer(v));
     if (!fits)
-        return mote__fail(err, MOTE_EFORMAT, "%s: '%s' is %s, expected %s", what, key, mote__json_kind(v), type_kind(type));
+        return mote__fail(err, MOTE_EFORMAT, "%s: '%s' is %s, expected %s", what, key,
+                          mote__json_kind(v), type_kind(type));
     *value = v;
     return MOTE_OK;
 }
 
-int mote__json_need(json_t **value, const json_t *object, const char *key, json_type type, const char *what, mote_err *err)
+int mote__json_need(json_t **value, const json_t *object, const char *key, json_type type,
+                    const char *what, mote_err *err)
 {
     int rc = mote__json_get(value, object, key, type, what, err);
     if (!rc && !*value)

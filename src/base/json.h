@@ -1,5 +1,5 @@
-/* Loading JSON with jansson: strict UTF-8, duplicate keys refused, errors that name file, line and column; typed
- * access to members that names file and key. */
+/* Loading JSON with jansson: strict UTF-8, duplicate keys refused, errors that name file, line and
+ * column; typed access to members that names file and key. */
 #ifndef MOTE_BASE_JSON_H
 #define MOTE_BASE_JSON_H
 
@@ -24,11 +24,14 @@ int mote__json_parse_exact(json_t **root, mote__buf *kept, const char *text, siz
 /* "an object", "a string", ...; "nothing" for NULL */
 const char *mote__json_kind(const json_t *value);
 
-/* Member `key` of `object`, borrowed. A missing member and null give MOTE_OK and *value == NULL; another type than `type`
- * is MOTE_EFORMAT "what: 'key' is a string, expected an integer". JSON_TRUE asks for either boolean, JSON_REAL takes
- * integers too. `what` names the place: a path, or a path and an element ("tokenizer.json: added_tokens[3]"). */
-int mote__json_get(json_t **value, const json_t *object, const char *key, json_type type, const char *what, mote_err *err);
+/* Member `key` of `object`, borrowed. A missing member and null give MOTE_OK and *value == NULL;
+ * another type than `type` is MOTE_EFORMAT "what: 'key' is a string, expected an integer".
+ * JSON_TRUE asks for either boolean, JSON_REAL takes integers too. `what` names the place: a path,
+ * or a path and an element ("tokenizer.json: added_tokens[3]"). */
+int mote__json_get(json_t **value, const json_t *object, const char *key, json_type type,
+                   const char *what, mote_err *err);
 /* The same, where a missing member and null are errors. */
-int mote__json_need(json_t **value, const json_t *object, const char *key, json_type type, const char *what, mote_err *err);
+int mote__json_need(json_t **value, const json_t *object, const char *key, json_type type,
+                    const char *what, mote_err *err);
 
 #endif

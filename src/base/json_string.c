@@ -19,4 +19,7 @@ json_t *mote__json_bytes(const char *bytes, size_t n)
     return text;
 }
 
-json_t *mote__json_string(const char *text) { return text ? mote__json_bytes(text, strlen(text)) : json_null(); }
+json_t *mote__json_string(const char *text)
+{
+    return text ? mote__json_bytes(text, strlen(text)) : json_null();
+}

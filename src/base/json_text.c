@@ -13,7 +13,7 @@ typedef struct edit {
 typedef struct scan {
     mote__json_text *t;
     const char *text;
-    size_t n, done;          /* text[0, done) is in t->out already */
+    size_t n, done; /* text[0, done) is in t->out already */
     mote__buf *kept;
 } scan;
 
@@ -112,7 +112,7 @@ static int number(scan *s, size_t *at)
 static int string(scan *s, size_t *at)
 {
     size_t i = *at + 1;
-    int low = 0, rc = MOTE_OK;                   /* holds an escape of U+0000 or U+0001 */
+    int low = 0, rc = MOTE_OK; /* holds an escape of U+0000 or U+0001 */
     for (; i < s->n && s->text[i] != '"'; i += 1 + (s->text[i] == '\\'))
         low |= s->text[i] == '\\' && s->n - i > 5 && !memcmp(s->text + i + 1, "u000", 4) &&
                (s->text[i + 5] | 1) == '1';

@@ -19,9 +19,10 @@
 #define MOTE_JSON_KEPT (-1000000000000000000LL)
 
 typedef struct mote__json_text {
-    const char *text;        /* what to parse: the caller's text where nothing had to be changed */
+    /* what to parse: the caller's text where nothing had to be changed */
+    const char *text;
     size_t n;
-    mote__buf out, edits;    /* private */
+    mote__buf out, edits; /* private */
 } mote__json_text;
 
 /* `text` must outlive t. 0 or MOTE_ENOMEM; deinit in either case. */

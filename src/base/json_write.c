@@ -85,7 +85,7 @@ int mote__json_write_real(mote__buf *out, double v)
 int mote__json_write_key(mote__buf *out, const char *key)
 {
     int rc = MOTE_OK;
-    for (; *key && !rc; key++) {                /* base/json_text.h: U+0001 '0' and U+0001 '1' */
+    for (; *key && !rc; key++) { /* base/json_text.h: U+0001 '0' and U+0001 '1' */
         char c = *key;
         if (c == 1)
             c = (char)(*++key - '0');
@@ -115,15 +115,14 @@ int mote__json_write(mote__buf *out, const json_t *value, const mote__buf *kept)
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         rc = put(out, "{");
-        json_object_foreach((json_t *)value, key, item)
-            if (rc || (i++ && (rc = put(out, ", "))) || (rc = write_member(out, key, item, kept)))
-                return rc;
+        json_object_foreach((json_t *)value, key,
+                            item) if (rc || (i++ && (rc = put(out, ", "))) ||
+                                      (rc = write_member(out, key, item, kept))) return rc;
         return rc ? rc : put(out, "}");
     case JSON_ARRAY:
         rc = put(out, "[");
-        json_array_foreach(value, i, item)
-            if (rc || (i && (rc = put(out, ", "))) || (rc = mote__json_write(out, item, kept)))
-                return rc;
+        json_array_foreach(value, i, item) if (rc || (i && (rc = put(out, ", "))) ||
+                                               (rc = mote__json_write(out, item, kept))) return rc;
         return rc ? rc : put(out, "]");
     case JSON_STRING:
         return mote__json_write_string(out, json_string_value(value), json_string_length(value));

@@ -44,8 +44,8 @@ static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
     for (;;) {
         char file[PATH_MAX];
         uint64_t limit, used, idle;
-        int fits =
-            snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit) < (int)sizeof file;
+        int fits = snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit) <
+                   (int)sizeof file;
         if (fits && number_in(root, file, "", &limit) && limit < no_limit) {
             if (limit < r->limited)
                 r->limited = limit;
@@ -98,9 +98,9 @@ mote__ram mote__ram_of(const char *root)
     char line[PATH_MAX], path[PATH_MAX], name[PATH_MAX];
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
         int version = v < 2 ? 2 : 1;
-        FILE *f = snprintf(name, sizeof name, "%s/proc/self/cgroup", root) < (int)sizeof name ?
-                      fopen(name, "re") :
-                      NULL;
+        FILE *f = snprintf(name, sizeof name, "%s/proc/self/cgroup", root) < (int)sizeof name
+                      ? fopen(name, "re")
+                      : NULL;
         path[0] = 0;
         while (f && fgets(line, sizeof line, f))
             if (path_of(path, line, version))

@@ -9,7 +9,8 @@
 
 static mote__file_id id_of(const struct stat *st)
 {
-    return (mote__file_id){ st->st_dev, st->st_ino, (uint64_t)st->st_size, st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
+    return (mote__file_id){ st->st_dev, st->st_ino, (uint64_t)st->st_size,
+                            st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec,
                             st->st_ctim.tv_sec * INT64_C(1000000000) + st->st_ctim.tv_nsec };
 }
 

@@ -8,26 +8,36 @@
 #include "base/err.h"
 
 /* What tells one state of a file from another without reading it. */
-typedef struct mote__file_id { uint64_t device, inode, size; int64_t mtime_ns, ctime_ns; } mote__file_id;
+typedef struct mote__file_id {
+    uint64_t device, inode, size;
+    int64_t mtime_ns, ctime_ns;
+} mote__file_id;
 
 typedef struct mote__map {
-    const uint8_t *data;   /* owned mapping; NULL for an empty file */
+    const uint8_t *data; /* owned mapping; NULL for an empty file */
     size_t size;
-    mote__file_id id;      /* when it was opened */
+    mote__file_id id; /* when it was opened */
 } mote__map;
 
 /* MOTE_EIO with the path and the system's reason; refuses anything that is not a regular file. */
 int mote__map_open(mote__map *map, const char *path, mote_err *err);
 void mote__map_close(mote__map *map);
-/* 0 only if nothing has that name. For optional files: what is there but cannot be read (a link into nothing, no permission, a
- * directory) counts as there, so that opening it says what is wrong. */
+/* 0 only if nothing has that name. For optional files: what is there but cannot be read (a link
+ * into nothing, no permission, a directory) counts as there, so that opening it says what is wrong.
+ */
 int mote__file_is_there(const char *path);
 /* The state a file is in now; MOTE_EIO. */
 int mote__file_id_get(mote__file_id *id, const char *path, mote_err *err);
 
 /* Little-endian reads from unaligned memory. */
 static inline uint16_t mote__le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-static inline uint32_t mote__le32(const uint8_t *p) { return mote__le16(p) | (uint32_t)mote__le16(p + 2) << 16; }
-static inline uint64_t mote__le64(const uint8_t *p) { return mote__le32(p) | (uint64_t)mote__le32(p + 4) << 32; }
+static inline uint32_t mote__le32(const uint8_t *p)
+{
+    return mote__le16(p) | (uint32_t)mote__le16(p + 2) << 16;
+}
+static inline uint64_t mote__le64(const uint8_t *p)
+{
+    return mote__le32(p) | (uint64_t)mote__le32(p + 4) << 32;
+}
 
 #endif

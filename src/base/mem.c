@@ -92,7 +92,8 @@ void *mote__map_large_pages(mote__meter *meter, mote_mem_class cls, size_t *size
     if (!p)
         return NULL;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), rounded = (*size + page - 1) / page * page;
-    size_t before = (MOTE_LARGE_PAGE - (uintptr_t)p % MOTE_LARGE_PAGE) % MOTE_LARGE_PAGE, after = whole - before - rounded;
+    size_t before = (MOTE_LARGE_PAGE - (uintptr_t)p % MOTE_LARGE_PAGE) % MOTE_LARGE_PAGE,
+           after = whole - before - rounded;
     if (before)
         munmap(p, before);
     if (after)

@@ -1,8 +1,8 @@
 /* Memory: allocation with accounting by class, and a growing buffer with a ceiling.
  *
- * Every sizeable allocation of the library names its class; the meter then says, to the byte, who holds what.
- * What is counted is what was handed out (rounded to 64 bytes; whole pages for mote__map_pages).
- * Thread-safe: counters are atomics. */
+ * Every sizeable allocation of the library names its class; the meter then says, to the byte, who
+ * holds what. What is counted is what was handed out (rounded to 64 bytes; whole pages for
+ * mote__map_pages). Thread-safe: counters are atomics. */
 #ifndef MOTE_BASE_MEM_H
 #define MOTE_BASE_MEM_H
 
@@ -12,21 +12,23 @@
 #include <mote/mote.h>
 
 typedef struct mote__meter {
-    _Atomic size_t bytes[MOTE_MEM_CLASSES];   /* held now, by class                        */
-    _Atomic size_t peak;                      /* largest sum of all classes ever held      */
-    _Atomic size_t n_allocs;                  /* calls that handed out memory, since birth */
+    _Atomic size_t bytes[MOTE_MEM_CLASSES]; /* held now, by class */
+    _Atomic size_t peak;                    /* largest sum of all classes ever held */
+    _Atomic size_t n_allocs;                /* calls that handed out memory, since birth */
 } mote__meter;
 
-/* 64-byte aligned, zero-filled. NULL when there is no memory (or the fault counter says so). size 0 gives a valid
- * pointer. `meter` may be NULL (not accounted). Free with the same meter, class and size. */
+/* 64-byte aligned, zero-filled. NULL when there is no memory (or the fault counter says so). size 0
+ * gives a valid pointer. `meter` may be NULL (not accounted). Free with the same meter, class and
+ * size. */
 void *mote__alloc(mote__meter *meter, mote_mem_class cls, size_t size);
 void mote__free(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
 
-/* Whole pages straight from the system, zero-filled, touched only when written; `size` is rounded up to pages and
- * the rounded size is what mote__unmap_pages must be given. */
+/* Whole pages straight from the system, zero-filled, touched only when written; `size` is rounded
+ * up to pages and the rounded size is what mote__unmap_pages must be given. */
 void *mote__map_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
 void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t size);
-/* The same, beginning at a large page (2 MiB) and asking the system for large ones: a page is touched as a whole then. */
+/* The same, beginning at a large page (2 MiB) and asking the system for large ones: a page is
+ * touched as a whole then. */
 void *mote__map_large_pages(mote__meter *meter, mote_mem_class cls, size_t *size);
 enum { MOTE_LARGE_PAGE = 2 << 20 };
 
@@ -39,11 +41,12 @@ void mote__meter_add(mote__meter *meter, mote_mem_class cls, size_t size);
 void mote__meter_sub(mote__meter *meter, mote_mem_class cls, size_t size);
 size_t mote__meter_total(const mote__meter *meter);
 
-/* A buffer that grows by doubling (geometric growth, never shrinks before deinit), accounted under one class. */
+/* A buffer that grows by doubling (geometric growth, never shrinks before deinit), accounted under
+ * one class. */
 typedef struct mote__buf {
-    void *data;              /* owned                                    */
-    size_t size, capacity;   /* bytes                                    */
-    mote__meter *meter;      /* borrowed, may be NULL                    */
+    void *data;            /* owned */
+    size_t size, capacity; /* bytes */
+    mote__meter *meter;    /* borrowed, may be NULL */
     mote_mem_class cls;
 } mote__buf;
 void mote__buf_init(mote__buf *b, mote__meter *meter, mote_mem_class cls);
@@ -53,7 +56,8 @@ int mote__buf_reserve(mote__buf *b, size_t capacity);
 /* Append n bytes. 0 or MOTE_ENOMEM. */
 int mote__buf_append(mote__buf *b, const void *bytes, size_t n);
 
-/* Between arrays that share one allocation: under ASan a gap that must not be touched, otherwise nothing. Opened before it is freed. */
+/* Between arrays that share one allocation: under ASan a gap that must not be touched, otherwise
+ * nothing. Opened before it is freed. */
 #if defined(__SANITIZE_ADDRESS__)
 #define MOTE_ASAN 1
 #elif defined(__has_feature)

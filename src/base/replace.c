@@ -37,8 +37,8 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Follow the last part of `path` as long as it is a link: malloc'd, or NULL with errno. Stops at the name of a descriptor, as
- * what the kernel's link there says cannot always be opened. */
+/* Follow the last part of `path` as long as it is a link: malloc'd, or NULL with errno. Stops at
+ * the name of a descriptor, as what the kernel's link there says cannot always be opened. */
 static char *follow(const char *path)
 {
     char *at = strdup(path);
@@ -68,14 +68,16 @@ static char *follow(const char *path)
     return NULL;
 }
 
-/* A new file beside the target, of the same file system; its name is short, so that a long target fits too. */
+/* A new file beside the target, of the same file system; its name is short, so that a long target
+ * fits too. */
 static int open_beside(mote__replace *r, mode_t mode)
 {
     static _Atomic unsigned serial;
     int folder = (int)folder_length(r->target), fd = -1;
     for (int i = 0; i < MAX_TRIES && fd < 0; i++) {
         free(r->temporary);
-        if (asprintf(&r->temporary, "%.*s.mote-%ld-%u.tmp", folder, r->target, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+        if (asprintf(&r->temporary, "%.*s.mote-%ld-%u.tmp", folder, r->target, (long)getpid(),
+                     atomic_fetch_add(&serial, 1)) < 0) {
             r->temporary = NULL;
             errno = ENOMEM;
             return -1;
@@ -91,8 +93,8 @@ static int open_beside(mote__replace *r, mode_t mode)
     return fd;
 }
 
-/* Who may read the old file may read the new one, and nobody else. Where the owner cannot be kept, the bits go that would mean
- * another group. */
+/* Who may read the old file may read the new one, and nobody else. Where the owner cannot be kept,
+ * the bits go that would mean another group. */
 static int take_over(int fd, const struct stat *old)
 {
     mode_t mode = old->st_mode & 0777;
@@ -161,7 +163,8 @@ int mote__replace_begin(mote__replace *r, const char *path, unsigned mode, mote_
     return failed(r, why, err);
 }
 
-/* So that the rename itself survives a power cut. Some file systems refuse to sync a folder; the file is whole anyway. */
+/* So that the rename itself survives a power cut. Some file systems refuse to sync a folder; the
+ * file is whole anyway. */
 static void sync_folder(const char *path)
 {
     size_t n = folder_length(path);
@@ -209,7 +212,8 @@ int mote__replace_is_stdout(const char *path)
     struct stat st, out;
     int known = target ? named_descriptor(target) : -1, is = known == STDOUT_FILENO;
     if (target && known < 0 && !stat(target, &st) && !fstat(STDOUT_FILENO, &out))
-        is = (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && st.st_dev == out.st_dev && st.st_ino == out.st_ino;
+        is = (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && st.st_dev == out.st_dev &&
+             st.st_ino == out.st_ino;
     free(target);
     return is;
 }

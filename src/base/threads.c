@@ -12,14 +12,16 @@
 #define relax() ((void)0)
 #endif
 
-/* How a loop runs. The caller writes the job, then opens the gate with a new generation. A worker that sees an open gate joins by
- * counting itself in, takes pieces from `next` until none is left, and counts itself out. The caller takes pieces too; when
- * none is left it closes the gate and waits for those inside. A worker that the system does not run at the moment is not
- * waited for: it finds the gate closed later. So a busy machine costs the share of its cores and no more.
+/* How a loop runs. The caller writes the job, then opens the gate with a new generation. A worker
+ * that sees an open gate joins by counting itself in, takes pieces from `next` until none is left,
+ * and counts itself out. The caller takes pieces too; when none is left it closes the gate and
+ * waits for those inside. A worker that the system does not run at the moment is not waited for: it
+ * finds the gate closed later. So a busy machine costs the share of its cores and no more.
  *
- * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change only while it is closed and empty.
- * Sleeping: a worker that found nothing for SPINS rounds waits on the condition variable; `sleepers` is changed only under the
- * mutex, and the caller broadcasts under it when somebody sleeps. */
+ * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change
+ * only while it is closed and empty. Sleeping: a worker that found nothing for SPINS rounds waits
+ * on the condition variable; `sleepers` is changed only under the mutex, and the caller broadcasts
+ * under it when somebody sleeps. */
 enum { SPINS = 4000, SHARES = 3 };
 #define OPEN ((uint64_t)1 << 31)
 #define INSIDE(gate) ((gate) & (OPEN - 1))
@@ -27,7 +29,7 @@ enum { SPINS = 4000, SHARES = 3 };
 
 struct mote__pool {
     int n_threads;
-    pthread_t *threads;              /* n_threads - 1 of them, owned */
+    pthread_t *threads; /* n_threads - 1 of them, owned */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     _Atomic int sleepers;
@@ -39,10 +41,14 @@ struct mote__pool {
     _Atomic size_t next;
 };
 
-struct start { mote__pool *pool; int thread; };
+struct start {
+    mote__pool *pool;
+    int thread;
+};
 
-/* Pieces are large at first, a share of what is left, and end with `grain`: few visits to the counter, neighbouring
- * iterations for one thread, and still nobody waits long for the last piece. */
+/* Pieces are large at first, a share of what is left, and end with `grain`: few visits to the
+ * counter, neighbouring iterations for one thread, and still nobody waits long for the last piece.
+ */
 static void take_pieces(mote__pool *p, int thread)
 {
     size_t n = p->n, grain = p->grain, shares = SHARES * (size_t)p->n_threads;
@@ -51,7 +57,8 @@ static void take_pieces(mote__pool *p, int thread)
         size_t piece = (n - begin) / shares / grain * grain, end;
         piece = piece < grain ? grain : piece;
         end = n - begin < piece ? n : begin + piece;
-        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed,
+                                                   memory_order_relaxed))
             continue;
         p->body(p->ctx, begin, end, thread);
         begin = atomic_load_explicit(&p->next, memory_order_relaxed);
@@ -63,7 +70,8 @@ static int join(mote__pool *p, uint32_t seen, uint32_t *generation)
 {
     uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
     while ((gate & OPEN) && GENERATION(gate) != seen)
-        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed)) {
+        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
             *generation = GENERATION(gate);
             return 1;
         }
@@ -117,7 +125,8 @@ mote__pool *mote__pool_create(int n_threads)
     }
     for (int i = 1; i < n_threads; i++) {
         struct start *s = malloc(sizeof *s);
-        if (!s || (*s = (struct start){ p, i }, pthread_create(&p->threads[i - 1], NULL, worker, s))) {
+        if (!s ||
+            (*s = (struct start){ p, i }, pthread_create(&p->threads[i - 1], NULL, worker, s))) {
             free(s);
             mote__pool_destroy(p);
             return NULL;
@@ -161,7 +170,7 @@ void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body,
     p->grain = grain;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     uint32_t generation = GENERATION(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1;
-    generation += generation == 0;                       /* 0 is what a new worker has seen */
+    generation += generation == 0; /* 0 is what a new worker has seen */
     atomic_store(&p->gate, (uint64_t)generation << 32 | OPEN);
     if (atomic_load(&p->sleepers)) {
         pthread_mutex_lock(&p->mutex);
@@ -174,7 +183,8 @@ void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body,
         if (spins < SPINS)
             relax();
         else
-            sched_yield();                               /* a worker was stopped in the middle of a piece */
+            /* a worker was stopped in the middle of a piece */
+            sched_yield();
         gate = atomic_load_explicit(&p->gate, memory_order_acquire);
     }
     atomic_thread_fence(memory_order_acquire);

@@ -14,7 +14,12 @@ int mote__utf8_step(const uint8_t *p, size_t n, uint32_t *cp)
         return -1;
     int length = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
     /* the second byte's range keeps out overlong forms, surrogates and what lies above U+10FFFF */
-    uint8_t low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80, high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
+    uint8_t low = b == 0xE0   ? 0xA0
+                  : b == 0xF0 ? 0x90
+                              : 0x80,
+            high = b == 0xED   ? 0x9F
+                   : b == 0xF4 ? 0x8F
+                               : 0xBF;
     uint32_t c = b & (0x7F >> length);
     for (int i = 1; i < length; i++) {
         if ((size_t)i >= n)

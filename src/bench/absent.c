@@ -5,7 +5,8 @@
 int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
 {
     *json = NULL;
-    return mote__fail(err, MOTE_EUNSUPPORTED, "this mote was built without its bench (meson -Dbench=enabled builds it)");
+    return mote__fail(err, MOTE_EUNSUPPORTED,
+                      "this mote was built without its bench (meson -Dbench=enabled builds it)");
 }
 
 const char *mote_bench_part(size_t i, const char **summary) { return NULL; }

@@ -17,15 +17,21 @@ static const struct part {
     int (*run)(mote__bench *b);
     mote_bench_geometry geometry;
 } parts[] = {
-    { "weights",   "FP8 and BF16 matrix-vector products from memory",                        mote__bench_weights,   MOTE_BENCH_PUBLISHED },
-    { "experts",   "MXFP4 expert triples: one token, 16 to 512 tokens, against OpenBLAS",    mote__bench_experts,   MOTE_BENCH_PUBLISHED },
-    { "indexer",   "indexer scores of a million packed keys",                                mote__bench_indexer,   MOTE_BENCH_PUBLISHED },
-    { "topk",      "top 512 of a million scores",                                            mote__bench_topk,      MOTE_BENCH_PUBLISHED },
-    { "attention", "sparse attention over scattered packed entries",                         mote__bench_attention, MOTE_BENCH_PUBLISHED },
-    { "published", "decode at four depths, eight sessions, prefill: random whole model",     mote__bench_published, MOTE_BENCH_PUBLISHED },
-    { "nano",      "MODEL: prefill bounded and full, steady decode, where the time goes",    mote__bench_small,     MOTE_BENCH_NANO },
-    { "load",      "MODEL: opening and the first token",                                     mote__bench_load,      MOTE_BENCH_NANO },
-    { "tokenizer", "MODEL: text to tokens",                                                  mote__bench_tokenizer, MOTE_BENCH_NANO },
+    { "weights", "FP8 and BF16 matrix-vector products from memory", mote__bench_weights,
+      MOTE_BENCH_PUBLISHED },
+    { "experts", "MXFP4 expert triples: one token, 16 to 512 tokens, against OpenBLAS",
+      mote__bench_experts, MOTE_BENCH_PUBLISHED },
+    { "indexer", "indexer scores of a million packed keys", mote__bench_indexer,
+      MOTE_BENCH_PUBLISHED },
+    { "topk", "top 512 of a million scores", mote__bench_topk, MOTE_BENCH_PUBLISHED },
+    { "attention", "sparse attention over scattered packed entries", mote__bench_attention,
+      MOTE_BENCH_PUBLISHED },
+    { "published", "decode at four depths, eight sessions, prefill: random whole model",
+      mote__bench_published, MOTE_BENCH_PUBLISHED },
+    { "nano", "MODEL: prefill bounded and full, steady decode, where the time goes",
+      mote__bench_small, MOTE_BENCH_NANO },
+    { "load", "MODEL: opening and the first token", mote__bench_load, MOTE_BENCH_NANO },
+    { "tokenizer", "MODEL: text to tokens", mote__bench_tokenizer, MOTE_BENCH_NANO },
 };
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
@@ -38,7 +44,7 @@ const char *mote_bench_part(size_t i, const char **summary)
     return parts[i].name;
 }
 
-/* ---- time ---------------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
 double mote__bench_now(void)
 {
@@ -59,7 +65,8 @@ mote__bench_time mote__bench_median(double *t, int n)
     return (mote__bench_time){ t[n / 2], (t[n * 3 / 4] - t[n / 4]) / 2 / t[n / 2], n };
 }
 
-mote__bench_time mote__bench_measure(const mote__bench *b, mote__bench_body body, void *ctx, mote__bench_env *env)
+mote__bench_time mote__bench_measure(const mote__bench *b, mote__bench_body body, void *ctx,
+                                     mote__bench_env *env)
 {
     double t[100];
     int n = b->runs < 100 ? b->runs : 100;
@@ -72,7 +79,7 @@ mote__bench_time mote__bench_measure(const mote__bench *b, mote__bench_body body
     return mote__bench_median(t, n);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 int mote__bench_fail(mote__bench *b, int code, const char *fmt, ...)
 {
@@ -106,18 +113,23 @@ static json_t *real(double v)
 int mote__bench_add(mote__bench *b, const mote__bench_row *r)
 {
     double judged = isfinite(r->ratio) ? r->ratio : r->value, target = b->quick ? NAN : r->target;
-    json_t *o = json_pack("{s:s s:s s:s s:o s:s s:o s:o s:o s:i s:o s:b}", "part", b->part, "name", r->name, "shape", r->shape,
-                          "value", real(r->value), "unit", r->unit, "limit", real(r->limit), "ratio", real(r->ratio), "spread",
-                          real(r->time.spread), "runs", r->time.runs, "target", real(target), "lower_is_better", r->lower_is_better);
+    json_t *o = json_pack("{s:s s:s s:s s:o s:s s:o s:o s:o s:i s:o s:b}", "part", b->part, "name",
+                          r->name, "shape", r->shape, "value", real(r->value), "unit", r->unit,
+                          "limit", real(r->limit), "ratio", real(r->ratio), "spread",
+                          real(r->time.spread), "runs", r->time.runs, "target", real(target),
+                          "lower_is_better", r->lower_is_better);
     if (!o || json_array_append_new(b->rows, o))
         return mote__bench_fail(b, MOTE_ENOMEM, "out of memory");
-    json_object_set_new(o, "met", isfinite(target) && isfinite(judged)
-                                      ? json_boolean(r->lower_is_better ? judged <= target : judged >= target) : json_null());
+    json_object_set_new(o, "met",
+                        isfinite(target) && isfinite(judged)
+                            ? json_boolean(r->lower_is_better ? judged <= target : judged >= target)
+                            : json_null());
     json_object_set_new(o, "note", r->note ? json_string(r->note) : json_null());
     return mote__bench_progress(b, r->name);
 }
 
-mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_work *x, const mote__bench_work *y)
+mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_work *x,
+                                     const mote__bench_work *y)
 {
     double tx[100], ty[100], q[100];
     int n = b->runs < 100 ? b->runs : 100;
@@ -133,22 +145,28 @@ mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_wor
         ty[i] = t2 - t1;
         q[i] = ty[i] / tx[i];
     }
-    return (mote__bench_pair){ mote__bench_median(tx, n), mote__bench_median(ty, n), mote__bench_median(q, n) };
+    return (mote__bench_pair){ mote__bench_median(tx, n), mote__bench_median(ty, n),
+                               mote__bench_median(q, n) };
 }
 
-int mote__bench_against(mote__bench *b, const char *name, const char *shape, const mote__bench_work *w, const mote__bench_work *yard,
-                        const char *unit, double target, const char *note)
+int mote__bench_against(mote__bench *b, const char *name, const char *shape,
+                        const mote__bench_work *w, const mote__bench_work *yard, const char *unit,
+                        double target, const char *note)
 {
     if (!yard->body) {
         mote__bench_time t = mote__bench_measure(b, w->body, w->ctx, w->env);
-        return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / t.median * 1e-9, unit, NAN, NAN, NAN, t, 0, note });
+        return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / t.median * 1e-9,
+                                                      unit, NAN, NAN, NAN, t, 0, note });
     }
     mote__bench_pair p = mote__bench_in_turn(b, w, yard);
-    return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / p.x.median * 1e-9, unit, yard->amount / p.y.median * 1e-9,
-                                                  p.y_over_x.median * w->amount / yard->amount, target, p.y_over_x, 0, note });
+    return mote__bench_add(b, &(mote__bench_row){ name, shape, w->amount / p.x.median * 1e-9, unit,
+                                                  yard->amount / p.y.median * 1e-9,
+                                                  p.y_over_x.median * w->amount / yard->amount,
+                                                  target, p.y_over_x, 0, note });
 }
 
-int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body, void *ctx, int compute_bound)
+int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote__bench_body body,
+                      void *ctx, int compute_bound)
 {
     char text[120];
     int rc = 0;
@@ -157,20 +175,23 @@ int mote__bench_modes(mote__bench *b, const char *name, const char *shape, mote_
         mote__bench_work one = { body, ctx, &b->env[MOTE_BENCH_ONE_THREAD], 1 };
         mote__bench_pair p = mote__bench_in_turn(b, &as_run, &one);
         snprintf(text, sizeof text, "%s, %d threads", name, b->n_threads);
-        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x one thread", b->limits.fma / b->one_thread.fma, NAN,
-                                                    0.9 * b->n_threads, p.y_over_x, 0,
-                                                    "limit: FP32 FMA peak over that of one thread; the target is about the value" });
+        rc = mote__bench_add(
+            b, &(mote__bench_row){
+                   text, shape, p.y_over_x.median, "x one thread",
+                   b->limits.fma / b->one_thread.fma, NAN, 0.9 * b->n_threads, p.y_over_x, 0,
+                   "limit: FP32 FMA peak over that of one thread; the target is about the value" });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
         mote__bench_work avx2 = { body, ctx, &b->env[MOTE_BENCH_AVX2], 1 };
         mote__bench_pair p = mote__bench_in_turn(b, &as_run, &avx2);
         snprintf(text, sizeof text, "%s, AVX2-only", name);
-        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x time", NAN, NAN, 2.5, p.y_over_x, 1, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ text, shape, p.y_over_x.median, "x time", NAN,
+                                                    NAN, 2.5, p.y_over_x, 1, NULL });
     }
     return rc;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static int listed(const char *list, const char *name)
 {
@@ -188,7 +209,8 @@ static int check_only(const mote_bench_params *p, mote_err *err)
         while (i < N_PARTS && (strlen(parts[i].name) != n || strncmp(at, parts[i].name, n)))
             i++;
         if (i == N_PARTS)
-            return mote__fail(err, MOTE_EINVAL, "there is no part '%.*s' of the bench", (int)(n < 60 ? n : 60), at);
+            return mote__fail(err, MOTE_EINVAL, "there is no part '%.*s' of the bench",
+                              (int)(n < 60 ? n : 60), at);
         if (parts[i].geometry == MOTE_BENCH_NANO && !p->model)
             return mote__fail(err, MOTE_EINVAL, "the part '%s' needs a model", parts[i].name);
     }
@@ -199,7 +221,8 @@ static int wanted(const mote_bench_params *p, const struct part *part)
 {
     if (p->only)
         return listed(p->only, part->name);
-    return (p->geometry == MOTE_BENCH_ALL || p->geometry == part->geometry) && (part->geometry != MOTE_BENCH_NANO || p->model);
+    return (p->geometry == MOTE_BENCH_ALL || p->geometry == part->geometry) &&
+           (part->geometry != MOTE_BENCH_NANO || p->model);
 }
 
 static json_t *limits_json(const mote__bench_limits *l)
@@ -224,7 +247,8 @@ static int measure_limits(mote__bench *b, mote__bench_limits *all, mote__bench_l
     size_t bytes = (size_t)(b->quick ? 64 : 1024) << 20;
     uint8_t *buffer = mote__bench_pages(bytes);
     if (!buffer)
-        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a buffer of %zu MiB", bytes >> 20);
+        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a buffer of %zu MiB",
+                                bytes >> 20);
     mote__mat m = { .kind = MOTE_W_F32, .n_out = bytes / 4096, .n_in = 1024, .data = buffer };
     mote__bench_fill(b->env[MOTE_BENCH_AS_RUN].pool, &m, 1);
     mote__bench_limits_measure(b, &b->env[MOTE_BENCH_AS_RUN], buffer, bytes, all);
@@ -287,12 +311,19 @@ int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
     const mote_bench_params *p = params ? params : &defaults;
     *json = NULL;
     int n_threads = 1, rc = mote__kern_init(err);
-    if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)) || (rc = check_only(p, err)))
+    if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)) ||
+        (rc = check_only(p, err)))
         return rc;
     if (p->geometry == MOTE_BENCH_NANO && !p->model)
         return mote__fail(err, MOTE_EINVAL, "the geometry nano needs a model");
-    mote__bench b = { .params = p, .n_threads = n_threads, .quick = p->quick, .err = err, .part = "start",
-                      .runs = p->runs > 0 ? p->runs : p->quick ? 1 : 7 };
+    mote__bench b = { .params = p,
+                      .n_threads = n_threads,
+                      .quick = p->quick,
+                      .err = err,
+                      .part = "start",
+                      .runs = p->runs > 0 ? p->runs
+                              : p->quick  ? 1
+                                          : 7 };
     double start = mote__bench_now(), load = load_average();
     mote__pool *pool = mote__pool_create(n_threads);
     json_t *out = json_object();
@@ -310,7 +341,8 @@ int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
         json_object_set_new(out, "quick", json_boolean(p->quick));
         json_object_set_new(out, "load_average_before", real(load));
         json_object_set_new(out, "load_average_after", real(load_average()));
-        json_object_set_new(out, "peak_rss_bytes", json_integer((json_int_t)usage.ru_maxrss * 1024));
+        json_object_set_new(out, "peak_rss_bytes",
+                            json_integer((json_int_t)usage.ru_maxrss * 1024));
         json_object_set_new(out, "total_seconds", real(mote__bench_now() - start));
         json_object_set(out, "rows", b.rows);
         *json = json_dumps(out, JSON_COMPACT);

@@ -1,5 +1,6 @@
-/* What the machine can do, with given threads: bytes read per second from memory, operations per second of the multiply-add
- * instructions that kernels are made of, from registers alone, and the time it takes all threads to meet. The best of several ways to read counts. */
+/* What the machine can do, with given threads: bytes read per second from memory, operations per
+ * second of the multiply-add instructions that kernels are made of, from registers alone, and the
+ * time it takes all threads to meet. The best of several ways to read counts. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,13 +12,21 @@
 #include <immintrin.h>
 #endif
 
-enum { PIECE = 2 << 20, ROUNDS = 1 << 16, LOOPS = 512 };     /* bytes of a read task; instructions of a task; tasks a thread */
+/* bytes of a read task; instructions of a task; tasks a thread */
+enum { PIECE = 2 << 20, ROUNDS = 1 << 16, LOOPS = 512 };
 
-struct reads { const uint8_t *data; size_t bytes; void (*read)(const uint8_t *p, size_t n); };
-struct sums { void (*loop)(void); size_t n; };
+struct reads {
+    const uint8_t *data;
+    size_t bytes;
+    void (*read)(const uint8_t *p, size_t n);
+};
+struct sums {
+    void (*loop)(void);
+    size_t n;
+};
 static volatile uint64_t sink;
 
-/* ---- reads -------------------------------------------------------------------------------------------------- */
+/* ---- reads ---- */
 
 static void read_plain(const uint8_t *p, size_t n)
 {
@@ -33,9 +42,12 @@ static void read_plain(const uint8_t *p, size_t n)
 #if defined(__x86_64__)
 #define WITH(flags) __attribute__((target(flags)))
 /* streams: places of the piece that are read in turn; more of them keep more prefetchers busy */
-WITH("avx512f") static inline __attribute__((always_inline)) void read_512(const uint8_t *p, size_t n, size_t streams, size_t ahead)
+WITH("avx512f")
+static inline __attribute__((always_inline)) void read_512(const uint8_t *p, size_t n,
+                                                           size_t streams, size_t ahead)
 {
-    __m512i s[4] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512() };
+    __m512i s[4] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                     _mm512_setzero_si512() };
     size_t part = n / streams;
     for (size_t i = 0; i < part; i += 256)
         for (size_t t = 0; t < streams; t++)
@@ -46,7 +58,8 @@ WITH("avx512f") static inline __attribute__((always_inline)) void read_512(const
                 s[k] = _mm512_xor_si512(s[k], _mm512_load_si512(at));
             }
     uint64_t v[8];
-    _mm512_storeu_si512(v, _mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+    _mm512_storeu_si512(v, _mm512_xor_si512(_mm512_xor_si512(s[0], s[1]),
+                                            _mm512_xor_si512(s[2], s[3])));
     sink = v[0] ^ v[1] ^ v[2] ^ v[3] ^ v[4] ^ v[5] ^ v[6] ^ v[7];
 }
 WITH("avx512f") static void read_512_1(const uint8_t *p, size_t n) { read_512(p, n, 1, 0); }
@@ -79,7 +92,7 @@ static void run_reads(void *ctx, mote__bench_env *env)
     mote__pool_for(env->pool, r->bytes / PIECE, 1, read_pieces, ctx);
 }
 
-/* ---- multiply-adds: twelve independent chains cover the latency of two units ------------------------------------ */
+/* ---- multiply-adds: twelve independent chains cover the latency of two units ---- */
 
 enum { CHAINS = 12 };
 #if defined(__x86_64__)
@@ -110,7 +123,8 @@ WITH("avx512f") static void fma_512(void)
 WITH("avx512f,avx512bw,avx512vl,avx512bf16") static void bf16_512(void)
 {
     __m512 a[CHAINS];
-    __m512bh x = (__m512bh)_mm512_set1_epi32(0x3f003f00), y = (__m512bh)_mm512_set1_epi32((int)(0x3e803e80u + (sink & 1)));
+    __m512bh x = (__m512bh)_mm512_set1_epi32(0x3f003f00),
+             y = (__m512bh)_mm512_set1_epi32((int)(0x3e803e80u + (sink & 1)));
     for (int k = 0; k < CHAINS; k++)
         a[k] = _mm512_set1_ps((float)k);
     for (int i = 0; i < ROUNDS; i += CHAINS)
@@ -140,11 +154,18 @@ static void run_loops(void *ctx, size_t begin, size_t end, int thread)
         ((const struct sums *)ctx)->loop();
 }
 
-static void run_sums(void *ctx, mote__bench_env *env) { mote__pool_for(env->pool, ((struct sums *)ctx)->n, 1, run_loops, ctx); }
+static void run_sums(void *ctx, mote__bench_env *env)
+{
+    mote__pool_for(env->pool, ((struct sums *)ctx)->n, 1, run_loops, ctx);
+}
 
-/* ---- yardsticks -------------------------------------------------------------------------------------------------- */
+/* ---- yardsticks ---- */
 
-typedef struct peak { void (*loop)(void); double ops; } peak;       /* operations of one instruction */
+/* operations of one instruction */
+typedef struct peak {
+    void (*loop)(void);
+    double ops;
+} peak;
 typedef void reader(const uint8_t *p, size_t n);
 
 static peak peak_of(mote__bench_peak which)
@@ -154,7 +175,9 @@ static peak peak_of(mote__bench_peak which)
     if (level >= MOTE_CPU_AVX512)
         switch (which) {
         case MOTE_PEAK_FMA: return (peak){ fma_512, 32 };
-        case MOTE_PEAK_BF16: return __builtin_cpu_supports("avx512bf16") ? (peak){ bf16_512, 64 } : (peak){ NULL, 0 };
+        case MOTE_PEAK_BF16:
+            return __builtin_cpu_supports("avx512bf16") ? (peak){ bf16_512, 64 }
+                                                        : (peak){ NULL, 0 };
         case MOTE_PEAK_INT8: return (peak){ vnni_512, 128 };
         default: break;
         }
@@ -196,11 +219,13 @@ mote__bench_work mote__bench_peak_of(mote__bench *b, mote__bench_peak which)
     return sums_of(&s[which], &b->env[MOTE_BENCH_AS_RUN], which);
 }
 
-/* ---- meetings ----------------------------------------------------------------------------------------------- */
+/* ---- meetings ---- */
 
 enum { MEETINGS = 1024 };
 
-struct meeting { _Atomic size_t missing; };
+struct meeting {
+    _Atomic size_t missing;
+};
 
 /* One piece a thread: nobody leaves before all have come. */
 static void meet(void *ctx, size_t begin, size_t end, int thread)
@@ -209,7 +234,7 @@ static void meet(void *ctx, size_t begin, size_t end, int thread)
     atomic_fetch_sub(&m->missing, end - begin);
     for (size_t spins = 1; atomic_load(&m->missing); spins++)
         if (spins % 4096 == 0)
-            sched_yield();                               /* more threads than cores */
+            sched_yield(); /* more threads than cores */
 }
 
 static void run_meetings(void *ctx, mote__bench_env *env)
@@ -221,7 +246,8 @@ static void run_meetings(void *ctx, mote__bench_env *env)
     }
 }
 
-void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint8_t *buffer, size_t bytes, mote__bench_limits *l)
+void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint8_t *buffer,
+                                size_t bytes, mote__bench_limits *l)
 {
     *l = (mote__bench_limits){ 0 };
     for (int i = 0; reader_at(i); i++) {

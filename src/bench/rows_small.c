@@ -1,5 +1,6 @@
-/* A real checkpoint end to end, through the public API: prefill bounded against full, steady decode (what it allocates, whether
- * threads wait for locks, one thread, AVX2), where a decode step's time goes, opening, and the tokenizer. */
+/* A real checkpoint end to end, through the public API: prefill bounded against full, steady decode
+ * (what it allocates, whether threads wait for locks, one thread, AVX2), where a decode step's time
+ * goes, opening, and the tokenizer. */
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,12 +18,16 @@ static int open_model(mote__bench *b, mote_model **m, int n_threads)
     return mote_model_open(m, b->params->model, &p, b->err);
 }
 
-/* ---- prefill ------------------------------------------------------------------------------------------------------------ */
+/* ---- prefill ---- */
 
 /* deterministic tokens: no text has to be found, and no expert is favoured by a repeated one */
-static int32_t token_at(const mote_model *m, size_t i) { return (int32_t)(3 + mote__bench_random(90, i) % (m->net.config.vocab_size - 3)); }
+static int32_t token_at(const mote_model *m, size_t i)
+{
+    return (int32_t)(3 + mote__bench_random(90, i) % (m->net.config.vocab_size - 3));
+}
 
-static int feed(mote__bench *b, mote_model *m, mote_session *s, size_t from, size_t n, mote_logits_rows rows)
+static int feed(mote__bench *b, mote_model *m, mote_session *s, size_t from, size_t n,
+                mote_logits_rows rows)
 {
     int32_t *ids = malloc(n * sizeof *ids);
     if (!ids)
@@ -35,7 +40,8 @@ static int feed(mote__bench *b, mote_model *m, mote_session *s, size_t from, siz
     return rc;
 }
 
-static int prefill_mode(mote__bench *b, mote_model *m, mote_prefill mode, size_t depth, size_t n, mote__bench_time *t)
+static int prefill_mode(mote__bench *b, mote_model *m, mote_prefill mode, size_t depth, size_t n,
+                        mote__bench_time *t)
 {
     mote_session_params p = { .prefill = mode };
     mote_session *s = NULL;
@@ -62,11 +68,14 @@ static int prefill_mode(mote__bench *b, mote_model *m, mote_prefill mode, size_t
 /* what bounded prefill gains over full prefill of n rows if all layers cost the same */
 static double equal_layers(const mote__config *c, size_t n)
 {
-    double encoder = (double)c->decoder_start, decoder = (double)c->n_layers - encoder, rows = (double)n, window = (double)c->window;
-    return rows * (encoder + decoder) / (rows * encoder + (window < rows ? window : rows) * decoder);
+    double encoder = (double)c->decoder_start, decoder = (double)c->n_layers - encoder,
+           rows = (double)n, window = (double)c->window;
+    return rows * (encoder + decoder) /
+           (rows * encoder + (window < rows ? window : rows) * decoder);
 }
 
-/* A prompt of n tokens from the first to the last: what somebody waits for. Runs of both modes take turns. */
+/* A prompt of n tokens from the first to the last: what somebody waits for. Runs of both modes take
+ * turns. */
 static int prompt_row(mote__bench *b, mote_model *m, size_t n)
 {
     enum { RUNS = 3 };
@@ -90,8 +99,11 @@ static int prompt_row(mote__bench *b, mote_model *m, size_t n)
     char shape[80];
     snprintf(shape, sizeof shape, "a prompt of %zu tokens", n);
     mote__bench_time q = mote__bench_median(quotient, RUNS);
-    return mote__bench_add(b, &(mote__bench_row){ "prompt, bounded against full", shape, q.median, "x as fast", equal_layers(&m->net.config, n), NAN,
-                                                  1.8, q, 0, "limit: layers of equal cost, the decoder's over the last window; the target is about the value" });
+    return mote__bench_add(b, &(mote__bench_row){
+                                  "prompt, bounded against full", shape, q.median, "x as fast",
+                                  equal_layers(&m->net.config, n), NAN, 1.8, q, 0,
+                                  "limit: layers of equal cost, the decoder's over the last "
+                                  "window; the target is about the value" });
 }
 
 static int prefill_rows(mote__bench *b, mote_model *m)
@@ -104,22 +116,34 @@ static int prefill_rows(mote__bench *b, mote_model *m)
     if (!rc)
         rc = prefill_mode(b, m, MOTE_PREFILL_FULL, depth, n, &full);
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "prefill full", shape, (double)n / full.median, "tokens/s", NAN, NAN, NAN, full, 0, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ "prefill full", shape, (double)n / full.median,
+                                                    "tokens/s", NAN, NAN, NAN, full, 0, NULL });
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "prefill bounded", shape, (double)n / bounded.median, "tokens/s", NAN, NAN, NAN, bounded, 0,
-                                                    NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ "prefill bounded", shape,
+                                                    (double)n / bounded.median, "tokens/s", NAN,
+                                                    NAN, NAN, bounded, 0, NULL });
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "prefill, bounded against full", shape, full.median / bounded.median, "x as fast",
-                                                    equal_layers(&m->net.config, n), NAN, 1.8, { 0, full.spread + bounded.spread, full.runs }, 0,
-                                                    "limit: layers of equal cost, the decoder's over the last window; the target is about the value" });
+        rc = mote__bench_add(b, &(mote__bench_row){
+                                    "prefill, bounded against full",
+                                    shape,
+                                    full.median / bounded.median,
+                                    "x as fast",
+                                    equal_layers(&m->net.config, n),
+                                    NAN,
+                                    1.8,
+                                    { 0, full.spread + bounded.spread, full.runs },
+                                    0,
+                                    "limit: layers of equal cost, the decoder's over the last "
+                                    "window; the target is about the value" });
     if (!rc)
         rc = prompt_row(b, m, depth);
     return rc;
 }
 
-/* ---- decode ------------------------------------------------------------------------------------------------------------- */
+/* ---- decode ---- */
 
-static int decode(mote__bench *b, mote_model *m, mote_session *s, size_t from, size_t n, double *seconds)
+static int decode(mote__bench *b, mote_model *m, mote_session *s, size_t from, size_t n,
+                  double *seconds)
 {
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -140,7 +164,8 @@ static long waits(void)
     return u.ru_nvcsw;
 }
 
-/* Allocations of steps that take no new cache block; those that do may bring a slab and make tables grow. */
+/* Allocations of steps that take no new cache block; those that do may bring a slab and make tables
+ * grow. */
 static int steady(mote__bench *b, mote_model *m, mote_session *s, size_t at, size_t n)
 {
     mote__kv_pool *pool = s->seq.kv.pool;
@@ -159,21 +184,44 @@ static int steady(mote__bench *b, mote_model *m, mote_session *s, size_t at, siz
     size_t grown = mallinfo2().uordblks - heap;
     char shape[80], note[160];
     snprintf(shape, sizeof shape, "%zu steps of one token from %zu on", n, at);
-    snprintf(note, sizeof note, "in steps without a new cache block; %zu in the %zu with one; the heap holds %zd bytes more", with_block, blocks,
-             (ssize_t)grown);
-    int rc = mote__bench_add(b, &(mote__bench_row){ "allocations of steady decode", shape, (double)others, "allocations", NAN, NAN, 0,
-                                                    { 0, 0, 1 }, 1, note });
+    snprintf(note, sizeof note,
+             "in steps without a new cache block; %zu in the %zu with one; the heap holds %zd "
+             "bytes more",
+             with_block, blocks, (ssize_t)grown);
+    int rc = mote__bench_add(b, &(mote__bench_row){ "allocations of steady decode",
+                                                    shape,
+                                                    (double)others,
+                                                    "allocations",
+                                                    NAN,
+                                                    NAN,
+                                                    0,
+                                                    { 0, 0, 1 },
+                                                    1,
+                                                    note });
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "waits of steady decode", shape, (double)switches / (double)n, "switches/step", NAN, NAN, NAN,
-                                                    { 0, 0, 1 }, 1, "times any thread gave its core away of its own accord, per step" });
+        rc = mote__bench_add(
+            b, &(mote__bench_row){
+                   "waits of steady decode",
+                   shape,
+                   (double)switches / (double)n,
+                   "switches/step",
+                   NAN,
+                   NAN,
+                   NAN,
+                   { 0, 0, 1 },
+                   1,
+                   "times any thread gave its core away of its own accord, per step" });
     return rc;
 }
 
-/* time of a decode step with other threads or kernels; position does not move: the session is cut back to its mark */
-static int decode_time(mote__bench *b, mote_model *m, mote_session *s, size_t at, size_t n, mote__bench_time *t)
+/* time of a decode step with other threads or kernels; position does not move: the session is cut
+ * back to its mark */
+static int decode_time(mote__bench *b, mote_model *m, mote_session *s, size_t at, size_t n,
+                       mote__bench_time *t)
 {
     double *seconds = malloc(n * sizeof *seconds);
-    int rc = seconds ? decode(b, m, s, at, n, seconds) : mote__bench_fail(b, MOTE_ENOMEM, "out of memory");
+    int rc = seconds ? decode(b, m, s, at, n, seconds)
+                     : mote__bench_fail(b, MOTE_ENOMEM, "out of memory");
     if (!rc) {
         *t = mote__bench_median(seconds, (int)n);
         rc = mote_session_truncate(s, at, MOTE_REPLAY_EXACT, NULL, b->err);
@@ -200,8 +248,9 @@ static int decode_rows(mote__bench *b, mote_model *m)
     if (!rc)
         rc = decode_time(b, m, s, at, n, &t);
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "decode", shape, 1 / t.median, "tokens/s", NAN, NAN, NAN, t, 0,
-                                                    "nano's weights stay in the caches: no read limit" });
+        rc = mote__bench_add(b, &(mote__bench_row){
+                                    "decode", shape, 1 / t.median, "tokens/s", NAN, NAN, NAN, t, 0,
+                                    "nano's weights stay in the caches: no read limit" });
     mote__net *net = &m->net;
     mote__pool *pool = net->pool;
     const mote__kern_ops *kern = net->kern;
@@ -210,18 +259,33 @@ static int decode_rows(mote__bench *b, mote_model *m)
         rc = decode_time(b, m, s, at, n, &one);
         net->pool = net->linear.pool = pool;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads", shape, one.median / t.median, "x one thread",
-                                                        b->limits.fma / b->one_thread.fma, NAN, 0.9 * b->n_threads,
-                                                        { 0, one.spread + t.spread, t.runs }, 0,
-                                                        "limit: FP32 FMA peak over that of one thread; the target is about the value" });
+            rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads",
+                                                        shape,
+                                                        one.median / t.median,
+                                                        "x one thread",
+                                                        b->limits.fma / b->one_thread.fma,
+                                                        NAN,
+                                                        0.9 * b->n_threads,
+                                                        { 0, one.spread + t.spread, t.runs },
+                                                        0,
+                                                        "limit: FP32 FMA peak over that of one "
+                                                        "thread; the target is about the value" });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
         net->kern = net->linear.kern = b->env[MOTE_BENCH_AVX2].kern;
         rc = decode_time(b, m, s, at, n, &avx2);
         net->kern = net->linear.kern = kern;
         if (!rc)
-            rc = mote__bench_add(b, &(mote__bench_row){ "decode, AVX2-only", shape, avx2.median / t.median, "x time", NAN, NAN, 2.5,
-                                                        { 0, avx2.spread + t.spread, t.runs }, 1, NULL });
+            rc = mote__bench_add(b, &(mote__bench_row){ "decode, AVX2-only",
+                                                        shape,
+                                                        avx2.median / t.median,
+                                                        "x time",
+                                                        NAN,
+                                                        NAN,
+                                                        2.5,
+                                                        { 0, avx2.spread + t.spread, t.runs },
+                                                        1,
+                                                        NULL });
     }
     if (!rc)
         rc = steady(b, m, s, at, b->quick ? 16 : 1024);
@@ -229,22 +293,33 @@ static int decode_rows(mote__bench *b, mote_model *m)
     return rc;
 }
 
-/* ---- where a decode step's time goes ------------------------------------------------------------------------------------ */
+/* ---- where a decode step's time goes ---- */
 
-/* What has happened when the trace names this tensor; the time since the name before it is the part's. */
-static const struct { const char *tensor, *part; } marks[] = {
-    { "attn_in", "Engram, collapsing the copies" }, { "latent", "compressor" }, { "window_kv", "window and global KV" },
-    { "q", "query projections, copies' mixes" }, { "topk", "indexer and top-k" }, { "attn_out", "attention, output projection" },
-    { "ffn_in", "expanding, mixing the copies" }, { "out", "router and experts" },
+/* What has happened when the trace names this tensor; the time since the name before it is the
+ * part's. */
+static const struct {
+    const char *tensor, *part;
+} marks[] = {
+    { "attn_in", "Engram, collapsing the copies" },
+    { "latent", "compressor" },
+    { "window_kv", "window and global KV" },
+    { "q", "query projections, copies' mixes" },
+    { "topk", "indexer and top-k" },
+    { "attn_out", "attention, output projection" },
+    { "ffn_in", "expanding, mixing the copies" },
+    { "out", "router and experts" },
 };
 enum { MARKS = sizeof marks / sizeof marks[0] };
-typedef struct profile { double last, seconds[MARKS], between; } profile;
+typedef struct profile {
+    double last, seconds[MARKS], between;
+} profile;
 
 static void note(profile *p, const char *name)
 {
     double now = mote__bench_now();
     for (size_t i = 0; i < MARKS; i++)
-        if (!strcmp(marks[i].tensor, name)) {  /* the time of a name that stands for no part goes to the next one */
+        /* the time of a name that stands for no part goes to the next one */
+        if (!strcmp(marks[i].tensor, name)) {
             p->seconds[i] += now - p->last;
             p->last = now;
         }
@@ -256,8 +331,16 @@ static void on_enter(void *ctx, size_t layer, float *h, float *mix, size_t n)
     p->between += now - p->last;
     p->last = now;
 }
-static void on_f32(void *ctx, size_t layer, const char *name, const float *data, size_t rows, size_t cols) { note(ctx, name); }
-static void on_i32(void *ctx, size_t layer, const char *name, const int32_t *data, size_t rows, size_t cols) { note(ctx, name); }
+static void on_f32(void *ctx, size_t layer, const char *name, const float *data, size_t rows,
+                   size_t cols)
+{
+    note(ctx, name);
+}
+static void on_i32(void *ctx, size_t layer, const char *name, const int32_t *data, size_t rows,
+                   size_t cols)
+{
+    note(ctx, name);
+}
 
 static int profile_rows(mote__bench *b, mote_model *m)
 {
@@ -285,9 +368,19 @@ static int profile_rows(mote__bench *b, mote_model *m)
     for (size_t i = 0; i <= MARKS && !rc; i++) {
         char name[100];
         double v = i < MARKS ? p.seconds[i] : p.between;
-        snprintf(name, sizeof name, "decode's time: %s", i < MARKS ? marks[i].part : "embedding, decoder's KV, head, step");
-        rc = mote__bench_add(b, &(mote__bench_row){ name, "share of a step", 100 * v / total, "%", NAN, NAN, NAN, { 0, NAN, (int)n }, 1,
-                                                    i == MARKS ? "with the trace's own cost" : NULL });
+        snprintf(name, sizeof name, "decode's time: %s",
+                 i < MARKS ? marks[i].part : "embedding, decoder's KV, head, step");
+        rc = mote__bench_add(b,
+                             &(mote__bench_row){ name,
+                                                 "share of a step",
+                                                 100 * v / total,
+                                                 "%",
+                                                 NAN,
+                                                 NAN,
+                                                 NAN,
+                                                 { 0, NAN, (int)n },
+                                                 1,
+                                                 i == MARKS ? "with the trace's own cost" : NULL });
     }
     return rc;
 }
@@ -306,13 +399,13 @@ int mote__bench_small(mote__bench *b)
     return rc;
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 int mote__bench_load(mote__bench *b)
 {
     double opens[100], firsts[100];
     int n = b->runs < 100 ? b->runs : 100, rc = 0;
-    for (int i = -1; i < n && !rc; i++) {      /* the first one warms the page cache */
+    for (int i = -1; i < n && !rc; i++) { /* the first one warms the page cache */
         mote_model *m = NULL;
         mote_session *s = NULL;
         double t0 = mote__bench_now(), t1 = t0, t2 = t0;
@@ -334,17 +427,20 @@ int mote__bench_load(mote__bench *b)
     if (rc)
         return rc;
     mote__bench_time open = mote__bench_median(opens, n), all = mote__bench_median(firsts, n);
-    rc = mote__bench_add(b, &(mote__bench_row){ "opening", "config, tokenizer, weights mapped", open.median * 1e3, "ms", NAN, NAN, NAN, open, 1,
+    rc = mote__bench_add(b, &(mote__bench_row){ "opening", "config, tokenizer, weights mapped",
+                                                open.median * 1e3, "ms", NAN, NAN, NAN, open, 1,
                                                 NULL });
     if (!rc)
-        rc = mote__bench_add(b, &(mote__bench_row){ "opening and the first token", "warm page cache", all.median * 1e3, "ms", NAN, NAN, 100, all,
-                                                    1, NULL });
+        rc = mote__bench_add(b, &(mote__bench_row){ "opening and the first token",
+                                                    "warm page cache", all.median * 1e3, "ms", NAN,
+                                                    NAN, 100, all, 1, NULL });
     return rc;
 }
 
-/* ---- tokenizer ------------------------------------------------------------------------------------------------------------ */
+/* ---- tokenizer ---- */
 
-/* Share of the bytes that belong to characters of U+3000 to U+9FFF: three bytes each, led by E3 to E9. */
+/* Share of the bytes that belong to characters of U+3000 to U+9FFF: three bytes each, led by E3 to
+ * E9. */
 static int mostly_chinese(const uint8_t *text, size_t n)
 {
     size_t bytes = 0;
@@ -369,16 +465,20 @@ static int text_row(mote__bench *b, mote_model *m, const char *path)
         rc = mote_encode(m, (const char *)map.data, bytes, MOTE_ENCODE_PLAIN, &ids, &n_ids, b->err);
         if (i >= 0)
             seconds[i] = mote__bench_now() - start;
-        size_t at = 0;                         /* the tokens spell the text */
+        size_t at = 0; /* the tokens spell the text */
         for (size_t k = 0; i < 0 && k < n_ids && !rc; k++) {
             size_t len = 0;
             const char *t = mote_token_bytes(m, ids[k], &len);
             if (!t || len > bytes - at || memcmp(t, map.data + at, len))
-                rc = mote__bench_fail(b, MOTE_EFORMAT, "wrong answer, %s: token %zu does not spell the text at byte %zu", path, k, at);
+                rc = mote__bench_fail(
+                    b, MOTE_EFORMAT,
+                    "wrong answer, %s: token %zu does not spell the text at byte %zu", path, k, at);
             at += len;
         }
         if (!rc && i < 0 && at != bytes)
-            rc = mote__bench_fail(b, MOTE_EFORMAT, "wrong answer, %s: the tokens spell %zu of %zu bytes", path, at, bytes);
+            rc = mote__bench_fail(b, MOTE_EFORMAT,
+                                  "wrong answer, %s: the tokens spell %zu of %zu bytes", path, at,
+                                  bytes);
         mote_free(ids);
     }
     if (!rc) {
@@ -386,10 +486,17 @@ static int text_row(mote__bench *b, mote_model *m, const char *path)
         mote__bench_time t = mote__bench_median(seconds, n);
         const char *name = strrchr(path, '/');
         char shape[100], note_text[160];
-        snprintf(shape, sizeof shape, "%.1f MB, %zu tokens, one thread", (double)bytes * 1e-6, n_ids);
-        snprintf(note_text, sizeof note_text, "%.60s%s", name ? name + 1 : path, bytes < ENOUGH ? "; less than 4 MB: no target" : "");
-        rc = mote__bench_add(b, &(mote__bench_row){ chinese ? "tokenizer, Chinese" : "tokenizer", shape, (double)bytes / t.median * 1e-6, "MB/s",
-                                                    NAN, NAN, bytes < ENOUGH ? NAN : chinese ? 4 : 10, t, 0, note_text });
+        snprintf(shape, sizeof shape, "%.1f MB, %zu tokens, one thread", (double)bytes * 1e-6,
+                 n_ids);
+        snprintf(note_text, sizeof note_text, "%.60s%s", name ? name + 1 : path,
+                 bytes < ENOUGH ? "; less than 4 MB: no target" : "");
+        rc = mote__bench_add(b, &(mote__bench_row){ chinese ? "tokenizer, Chinese" : "tokenizer",
+                                                    shape, (double)bytes / t.median * 1e-6, "MB/s",
+                                                    NAN, NAN,
+                                                    bytes < ENOUGH ? NAN
+                                                    : chinese      ? 4
+                                                                   : 10,
+                                                    t, 0, note_text });
     }
     mote__map_close(&map);
     return rc;

@@ -1,6 +1,7 @@
-/* Linears of the published shapes as the engine runs them (mote__linear_run: inputs arranged, tiles taken by threads). Few
- * rows: the weights come from memory, so a run walks 1 GiB of them and the limit is the read rate. Many rows: the limit is
- * FMAs, and sgemm on the same shape, whose weights are FP32 already, is the outside yardstick. */
+/* Linears of the published shapes as the engine runs them (mote__linear_run: inputs arranged, tiles
+ * taken by threads). Few rows: the weights come from memory, so a run walks 1 GiB of them and the
+ * limit is the read rate. Many rows: the limit is FMAs, and sgemm on the same shape, whose weights
+ * are FP32 already, is the outside yardstick. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "model/net.h"
 #include "num/formats.h"
 
-/* ---- one row of x through matrices that fill the memory --------------------------------------------------------- */
+/* ---- one row of x through matrices that fill the memory ---- */
 
 enum { GROUPS = 8 };
 typedef struct vectors {
@@ -26,7 +27,12 @@ static void run_vectors(void *ctx, mote__bench_env *env)
 {
     vectors *v = ctx;
     for (size_t i = 0; i < v->n; i++) {
-        mote__linear_job job = { .w = &v->mats[i], .x = v->x, .ldx = v->mats[i].n_in, .n_rows = 1, .y = v->y, .ldy = v->mats[i].n_out };
+        mote__linear_job job = { .w = &v->mats[i],
+                                 .x = v->x,
+                                 .ldx = v->mats[i].n_in,
+                                 .n_rows = 1,
+                                 .y = v->y,
+                                 .ldy = v->mats[i].n_out };
         v->failed |= mote__linear_run(&env->linear, &job, 1);
     }
 }
@@ -35,20 +41,30 @@ static float weight(const mote__mat *m, size_t o, size_t k)
 {
     size_t at = o * m->n_in + k;
     switch (m->kind) {
-    case MOTE_W_F32: return mote__bits_f32((uint32_t)m->data[4 * at] | (uint32_t)m->data[4 * at + 1] << 8 |
-                                           (uint32_t)m->data[4 * at + 2] << 16 | (uint32_t)m->data[4 * at + 3] << 24);
-    case MOTE_W_BF16: return mote__bf16_decode((uint16_t)(m->data[2 * at] | m->data[2 * at + 1] << 8));
-    case MOTE_W_FP8: return mote__e4m3_value[m->data[at]] * mote__e8m0_decode(m->scale[(m->scale_row0 + o) / 32 * m->scale_stride + k / 32]);
-    default: return mote__e2m1_value[m->data[at / 2] >> at % 2 * 4 & 15] * mote__e8m0_decode(m->scale[o * m->scale_stride + k / 32]);
+    case MOTE_W_F32:
+        return mote__bits_f32((uint32_t)m->data[4 * at] | (uint32_t)m->data[4 * at + 1] << 8 |
+                              (uint32_t)m->data[4 * at + 2] << 16 |
+                              (uint32_t)m->data[4 * at + 3] << 24);
+    case MOTE_W_BF16:
+        return mote__bf16_decode((uint16_t)(m->data[2 * at] | m->data[2 * at + 1] << 8));
+    case MOTE_W_FP8:
+        return mote__e4m3_value[m->data[at]] *
+               mote__e8m0_decode(m->scale[(m->scale_row0 + o) / 32 * m->scale_stride + k / 32]);
+    default:
+        return mote__e2m1_value[m->data[at / 2] >> at % 2 * 4 & 15] *
+               mote__e8m0_decode(m->scale[o * m->scale_stride + k / 32]);
     }
 }
 
-/* y = W x of one row: the first and last outputs equal the scalar kernel's bits, and a double sum within the bound of a sum of
- * n_in / 16 steps and a tree, (n_in / 16 + 8 + 6) eps sum |w x| (8: products inside an MXFP4 word). */
-static int check_linear(mote__bench *b, const mote__mat *m, const float *x, const float *y, const char *shape)
+/* y = W x of one row: the first and last outputs equal the scalar kernel's bits, and a double sum
+ * within the bound of a sum of n_in / 16 steps and a tree, (n_in / 16 + 8 + 6) eps sum |w x| (8:
+ * products inside an MXFP4 word). */
+static int check_linear(mote__bench *b, const mote__mat *m, const float *x, const float *y,
+                        const char *shape)
 {
     size_t n = mote__arranged_size(m->kind, m->n_in), probe = m->n_out < 16 ? m->n_out : 16;
-    float *xp = mote__alloc(NULL, MOTE_MEM_SCRATCH, n * sizeof *xp), *scratch = mote__alloc(NULL, MOTE_MEM_SCRATCH, MOTE_LINEAR_SCRATCH * 4);
+    float *xp = mote__alloc(NULL, MOTE_MEM_SCRATCH, n * sizeof *xp),
+          *scratch = mote__alloc(NULL, MOTE_MEM_SCRATCH, MOTE_LINEAR_SCRATCH * 4);
     float *want = mote__alloc(NULL, MOTE_MEM_SCRATCH, m->n_out * sizeof *want);
     int rc = xp && scratch && want ? 0 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory");
     if (!rc)
@@ -64,10 +80,15 @@ static int check_linear(mote__bench *b, const mote__mat *m, const float *x, cons
                 size += fabs(t);
             }
             if (memcmp(&y[o], &want[o], sizeof *y))
-                rc = mote__bench_fail(b, MOTE_EFORMAT, "wrong answer, %s: output %zu is %.9g, the scalar kernel says %.9g", shape, o,
-                                      (double)y[o], (double)want[o]);
-            else if (!(fabs(sum - (double)y[o]) <= ((double)m->n_in / 16 + 14) * (double)FLT_EPSILON * size))
-                rc = mote__bench_fail(b, MOTE_EFORMAT, "wrong answer, %s: output %zu is %.9g, a double sum %.9g", shape, o, (double)y[o], sum);
+                rc = mote__bench_fail(
+                    b, MOTE_EFORMAT,
+                    "wrong answer, %s: output %zu is %.9g, the scalar kernel says %.9g", shape, o,
+                    (double)y[o], (double)want[o]);
+            else if (!(fabs(sum - (double)y[o]) <=
+                       ((double)m->n_in / 16 + 14) * (double)FLT_EPSILON * size))
+                rc = mote__bench_fail(b, MOTE_EFORMAT,
+                                      "wrong answer, %s: output %zu is %.9g, a double sum %.9g",
+                                      shape, o, (double)y[o], sum);
         }
     }
     mote__free(NULL, MOTE_MEM_SCRATCH, xp, n * sizeof *xp);
@@ -76,15 +97,20 @@ static int check_linear(mote__bench *b, const mote__mat *m, const float *x, cons
     return rc;
 }
 
-static int one_shape(mote__bench *b, const char *what, mote__wkind kind, size_t n_out, size_t n_in, int modes)
+static int one_shape(mote__bench *b, const char *what, mote__wkind kind, size_t n_out, size_t n_in,
+                     int modes)
 {
-    size_t each = mote__bench_mat_bytes(kind, n_out, n_in), least = (size_t)(b->quick ? 4 : 1024) << 20;
+    size_t each = mote__bench_mat_bytes(kind, n_out, n_in), least = (size_t)(b->quick ? 4 : 1024)
+                                                                    << 20;
     vectors v = { .n = (least + each - 1) / each };
     uint8_t *memory = mote__bench_pages(v.n * each), *at = memory;
     v.mats = calloc(v.n, sizeof *v.mats);
     v.x = mote__alloc(NULL, MOTE_MEM_SCRATCH, n_in * sizeof *v.x);
     v.y = mote__alloc(NULL, MOTE_MEM_SCRATCH, n_out * sizeof *v.y);
-    int rc = memory && v.mats && v.x && v.y ? 0 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of weights", v.n * each >> 20);
+    int rc = memory && v.mats && v.x && v.y
+                 ? 0
+                 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of weights",
+                                    v.n * each >> 20);
     mote__bench_env *env = &b->env[MOTE_BENCH_AS_RUN];
     double bytes = 0;
     for (size_t i = 0; i < v.n && !rc; i++) {
@@ -94,13 +120,17 @@ static int one_shape(mote__bench *b, const char *what, mote__wkind kind, size_t 
     }
     if (!rc) {
         char shape[80];
-        snprintf(shape, sizeof shape, "%zu x %zu, %zu matrices, %.2f GB", n_out, n_in, v.n, bytes * 1e-9);
+        snprintf(shape, sizeof shape, "%zu x %zu, %zu matrices, %.2f GB", n_out, n_in, v.n,
+                 bytes * 1e-9);
         mote__bench_floats(v.x, n_in, 3);
-        mote__bench_work work = { run_vectors, &v, env, bytes }, reads = mote__bench_reads(b, memory, v.n * each);
+        mote__bench_work work = { run_vectors, &v, env, bytes },
+                         reads = mote__bench_reads(b, memory, v.n * each);
         run_vectors(&v, env);
-        rc = v.failed ? mote__bench_fail(b, MOTE_ENOMEM, "out of memory") : check_linear(b, &v.mats[v.n - 1], v.x, v.y, shape);
+        rc = v.failed ? mote__bench_fail(b, MOTE_ENOMEM, "out of memory")
+                      : check_linear(b, &v.mats[v.n - 1], v.x, v.y, shape);
         if (!rc)
-            rc = mote__bench_against(b, what, shape, &work, &reads, "GB/s", 0.85, "limit: reads of the same memory");
+            rc = mote__bench_against(b, what, shape, &work, &reads, "GB/s", 0.85,
+                                     "limit: reads of the same memory");
         if (!rc && modes)
             rc = mote__bench_modes(b, what, shape, run_vectors, &v, 0);
     }
@@ -113,33 +143,46 @@ static int one_shape(mote__bench *b, const char *what, mote__wkind kind, size_t 
 
 int mote__bench_weights(mote__bench *b)
 {
-    static const struct { const char *name; mote__wkind kind; size_t n_out, n_in; int modes; } shapes[] = {
-        { "FP8 matrix-vector wq_a", MOTE_W_FP8, 1280, 5120, 0 },   { "FP8 matrix-vector wq_b", MOTE_W_FP8, 32768, 1280, 1 },
-        { "FP8 matrix-vector wkv", MOTE_W_FP8, 512, 5120, 0 },     { "FP8 matrix-vector wo_a group", MOTE_W_FP8, 1024, 4096, 0 },
-        { "FP8 matrix-vector wo_b", MOTE_W_FP8, 5120, 8192, 0 },   { "FP8 matrix-vector shared w1", MOTE_W_FP8, 2304, 5120, 0 },
-        { "BF16 matrix-vector compressor", MOTE_W_BF16, 512, 5120, 0 }, { "BF16 matrix-vector head", MOTE_W_BF16, 129280, 5120, 1 },
+    static const struct {
+        const char *name;
+        mote__wkind kind;
+        size_t n_out, n_in;
+        int modes;
+    } shapes[] = {
+        { "FP8 matrix-vector wq_a", MOTE_W_FP8, 1280, 5120, 0 },
+        { "FP8 matrix-vector wq_b", MOTE_W_FP8, 32768, 1280, 1 },
+        { "FP8 matrix-vector wkv", MOTE_W_FP8, 512, 5120, 0 },
+        { "FP8 matrix-vector wo_a group", MOTE_W_FP8, 1024, 4096, 0 },
+        { "FP8 matrix-vector wo_b", MOTE_W_FP8, 5120, 8192, 0 },
+        { "FP8 matrix-vector shared w1", MOTE_W_FP8, 2304, 5120, 0 },
+        { "BF16 matrix-vector compressor", MOTE_W_BF16, 512, 5120, 0 },
+        { "BF16 matrix-vector head", MOTE_W_BF16, 129280, 5120, 1 },
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !rc; i++)
-        rc = one_shape(b, shapes[i].name, shapes[i].kind, b->quick ? shapes[i].n_out / 32 / 32 * 32 + 32 : shapes[i].n_out,
+        rc = one_shape(b, shapes[i].name, shapes[i].kind,
+                       b->quick ? shapes[i].n_out / 32 / 32 * 32 + 32 : shapes[i].n_out,
                        b->quick ? shapes[i].n_in / 8 : shapes[i].n_in, shapes[i].modes);
     return rc;
 }
 
-/* ---- experts ----------------------------------------------------------------------------------------------------- */
+/* ---- experts ---- */
 
 enum { EXPERTS = 64, AT_ONCE = 6, MOST_ROWS = 512 };
 typedef struct experts {
-    mote__expert e[EXPERTS], pairs[EXPERTS];   /* the same matrices, as published math takes them */
+    /* the same matrices, as published math takes them */
+    mote__expert e[EXPERTS], pairs[EXPERTS];
     size_t n_experts, hidden, inter, n_rows, next;
     float *x, *gate, *up, *y, *rounded;
-    mote__net net;                             /* only to round inputs as a pass does in published math */
-    float *dense[3], *dense_gate, *dense_up, *dense_y;       /* for sgemm */
+    /* only to round inputs as a pass does in published math */
+    mote__net net;
+    float *dense[3], *dense_gate, *dense_up, *dense_y; /* for sgemm */
     mote__bench_gemm gemm;
     int failed;
 } experts;
 
-/* n tokens of each of `count` experts from `first` on, the three matrices as model/cpu/moe.c runs them */
+/* n tokens of each of `count` experts from `first` on, the three matrices as model/cpu/moe.c runs
+ * them */
 static void triple(experts *x, mote__bench_env *env, size_t first, size_t count)
 {
     mote__linear_job jobs[2 * AT_ONCE];
@@ -149,16 +192,32 @@ static void triple(experts *x, mote__bench_env *env, size_t first, size_t count)
     for (size_t i = 0; i < count; i++) {
         const mote__expert *e = &(x->net.published ? x->pairs : x->e)[(first + i) % x->n_experts];
         const float *in = mote__linear_input(&x->net, &e->w1, x->x, n, x->rounded);
-        jobs[2 * i] = (mote__linear_job){ .w = &e->w1, .x = in, .ldx = x->hidden, .n_rows = n, .y = x->gate + i * step, .ldy = x->inter };
-        jobs[2 * i + 1] = (mote__linear_job){ .w = &e->w3, .x = in, .ldx = x->hidden, .n_rows = n, .y = x->up + i * step, .ldy = x->inter };
+        jobs[2 * i] = (mote__linear_job){ .w = &e->w1,
+                                          .x = in,
+                                          .ldx = x->hidden,
+                                          .n_rows = n,
+                                          .y = x->gate + i * step,
+                                          .ldy = x->inter };
+        jobs[2 * i + 1] = (mote__linear_job){ .w = &e->w3,
+                                              .x = in,
+                                              .ldx = x->hidden,
+                                              .n_rows = n,
+                                              .y = x->up + i * step,
+                                              .ldy = x->inter };
     }
     x->failed |= mote__linear_run(&env->linear, jobs, 2 * count);
     for (size_t i = 0; i < count * n; i++)
-        env->kern->swiglu(x->gate + i * x->inter, x->gate + i * x->inter, x->up + i * x->inter, x->inter, 10, 1);
+        env->kern->swiglu(x->gate + i * x->inter, x->gate + i * x->inter, x->up + i * x->inter,
+                          x->inter, 10, 1);
     for (size_t i = 0; i < count; i++) {
         const mote__expert *e = &(x->net.published ? x->pairs : x->e)[(first + i) % x->n_experts];
-        jobs[i] = (mote__linear_job){ .w = &e->w2, .ldx = x->inter, .n_rows = n, .y = x->y + i * n * x->hidden, .ldy = x->hidden,
-                                      .x = mote__linear_input(&x->net, &e->w2, x->gate + i * step, n, x->up + i * step) };
+        jobs[i] = (mote__linear_job){ .w = &e->w2,
+                                      .ldx = x->inter,
+                                      .n_rows = n,
+                                      .y = x->y + i * n * x->hidden,
+                                      .ldy = x->hidden,
+                                      .x = mote__linear_input(&x->net, &e->w2, x->gate + i * step,
+                                                              n, x->up + i * step) };
     }
     x->failed |= mote__linear_run(&env->linear, jobs, count);
 }
@@ -190,10 +249,12 @@ static int check_experts(mote__bench *b, experts *x, const char *shape)
     const mote__expert *e = &x->e[0];
     size_t last = x->n_rows - 1;
     x->net.published = 1;
-    triple(x, &b->env[MOTE_BENCH_AS_RUN], 0, 1);             /* leaves the rounded inputs of w2 in up */
+    /* leaves the rounded inputs of w2 in up */
+    triple(x, &b->env[MOTE_BENCH_AS_RUN], 0, 1);
     int rc = x->failed ? mote__bench_fail(b, MOTE_ENOMEM, "out of memory") : 0;
     if (!rc)
-        rc = check_linear(b, &x->pairs[0].w2, x->up + last * x->inter, x->y + last * x->hidden, shape);
+        rc = check_linear(b, &x->pairs[0].w2, x->up + last * x->inter, x->y + last * x->hidden,
+                          shape);
     x->net.published = 0;
     triple(x, &b->env[MOTE_BENCH_AS_RUN], 0, 1);
     if (!rc && x->failed)
@@ -215,8 +276,10 @@ static int many_tokens(mote__bench *b, experts *x, size_t n, const char *why)
     int rc = check_experts(b, x, shape);
     if (rc)
         return rc;
-    mote__bench_work work = { run_many_tokens, x, env, flops }, theirs = { run_gemm, x, env, flops };
-    mote__bench_work fma = mote__bench_peak_of(b, MOTE_PEAK_FMA), bf16 = mote__bench_peak_of(b, MOTE_PEAK_BF16);
+    mote__bench_work work = { run_many_tokens, x, env, flops },
+                     theirs = { run_gemm, x, env, flops };
+    mote__bench_work fma = mote__bench_peak_of(b, MOTE_PEAK_FMA),
+                     bf16 = mote__bench_peak_of(b, MOTE_PEAK_BF16);
     snprintf(name, sizeof name, "MXFP4 experts, %zu tokens, fp32", n);
     rc = mote__bench_against(b, name, shape, &work, &fma, "GFLOP/s", 0.7, "limit: FP32 FMA peak");
     if (!rc && x->gemm) {
@@ -228,8 +291,9 @@ static int many_tokens(mote__bench *b, experts *x, size_t n, const char *why)
     if (!rc) {
         x->net.published = 1;
         snprintf(name, sizeof name, "MXFP4 experts, %zu tokens, published", n);
-        rc = mote__bench_against(b, name, shape, &work, &bf16, "GFLOP/s", 0.6,
-                                 "limit: BF16 dot peak; inputs are rounded to the FP8 grid inside the time");
+        rc = mote__bench_against(
+            b, name, shape, &work, &bf16, "GFLOP/s", 0.6,
+            "limit: BF16 dot peak; inputs are rounded to the FP8 grid inside the time");
         x->net.published = 0;
     }
     return rc;
@@ -261,16 +325,19 @@ static int run_experts(mote__bench *b, experts *x, const char *why)
     double bytes = 0;
     size_t n = x->n_experts / AT_ONCE * AT_ONCE;
     for (size_t i = 0; i < n; i++)
-        bytes += mote__bench_mat_traffic(&x->e[i].w1) + mote__bench_mat_traffic(&x->e[i].w2) + mote__bench_mat_traffic(&x->e[i].w3);
-    snprintf(shape, sizeof shape, "3 x %zu x %zu, %zu experts, %.2f GB", x->inter, x->hidden, n, bytes * 1e-9);
+        bytes += mote__bench_mat_traffic(&x->e[i].w1) + mote__bench_mat_traffic(&x->e[i].w2) +
+                 mote__bench_mat_traffic(&x->e[i].w3);
+    snprintf(shape, sizeof shape, "3 x %zu x %zu, %zu experts, %.2f GB", x->inter, x->hidden, n,
+             bytes * 1e-9);
     x->n_rows = 1;
     int rc = check_experts(b, x, shape);
     if (rc)
         return rc;
     mote__bench_work work = { run_one_token, x, &b->env[MOTE_BENCH_AS_RUN], bytes };
     mote__bench_work reads = mote__bench_reads(b, x->e[0].w1.data, (size_t)bytes);
-    rc = mote__bench_against(b, "MXFP4 experts, one token", shape, &work, &reads, "GB/s", 0.8,
-                             "limit: reads of the same memory; activations have 22 bits and a sign, by groups of 32");
+    rc = mote__bench_against(
+        b, "MXFP4 experts, one token", shape, &work, &reads, "GB/s", 0.8,
+        "limit: reads of the same memory; activations have 22 bits and a sign, by groups of 32");
     if (!rc)
         rc = mote__bench_modes(b, "MXFP4 experts, one token", shape, run_one_token, x, 0);
     static const size_t rows[] = { 16, 64, MOST_ROWS };
@@ -290,18 +357,27 @@ int mote__bench_experts(mote__bench *b)
     char why[120];
     x->gemm = mote__bench_blas(b->n_threads, why);
     size_t matrix = x->hidden * x->inter, rows = MOST_ROWS, at = 0;
-    size_t each = 2 * mote__bench_mat_bytes(MOTE_W_MXFP4, x->inter, x->hidden) + mote__bench_mat_bytes(MOTE_W_MXFP4, x->hidden, x->inter);
+    size_t each = 2 * mote__bench_mat_bytes(MOTE_W_MXFP4, x->inter, x->hidden) +
+                  mote__bench_mat_bytes(MOTE_W_MXFP4, x->hidden, x->inter);
     uint8_t *memory = mote__bench_pages(x->n_experts * each);
-    const struct { float **p; size_t n; } floats[] = {
-        { &x->x, rows * x->hidden }, { &x->rounded, rows * x->hidden }, { &x->y, rows * x->hidden }, { &x->gate, rows * x->inter },
-        { &x->up, rows * x->inter }, { &x->dense_gate, rows * x->inter }, { &x->dense_up, rows * x->inter },
-        { &x->dense_y, rows * x->hidden }, { &x->dense[0], matrix }, { &x->dense[1], matrix }, { &x->dense[2], matrix },
+    const struct {
+        float **p;
+        size_t n;
+    } floats[] = {
+        { &x->x, rows * x->hidden },       { &x->rounded, rows * x->hidden },
+        { &x->y, rows * x->hidden },       { &x->gate, rows * x->inter },
+        { &x->up, rows * x->inter },       { &x->dense_gate, rows * x->inter },
+        { &x->dense_up, rows * x->inter }, { &x->dense_y, rows * x->hidden },
+        { &x->dense[0], matrix },          { &x->dense[1], matrix },
+        { &x->dense[2], matrix },
     };
     size_t n = sizeof floats / sizeof *floats - (x->gemm ? 0 : 6), total = 0;
     for (size_t i = 0; i < n; i++)
         total += (floats[i].n + 15) / 16 * 16 * sizeof(float);
     float *f = mote__bench_pages(total);
-    int rc = memory && f ? 0 : mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of experts", x->n_experts * each >> 20);
+    int rc = memory && f ? 0
+                         : mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of experts",
+                                            x->n_experts * each >> 20);
     for (size_t i = 0; i < n && !rc; i++) {
         *floats[i].p = f + at;
         at += (floats[i].n + 15) / 16 * 16;

@@ -6,32 +6,73 @@
 
 #include "num/formats.h"
 
-const char *const mote__stage_name[MOTE_STAGES] = { "window", "full ratio 2", "full ratio 1", "reindex", "reuse", "publish", "engram",
-                                                    "embedding", "head" };
+const char *const mote__stage_name[MOTE_STAGES] = { "window",  "full ratio 2", "full ratio 1",
+                                                    "reindex", "reuse",        "publish",
+                                                    "engram",  "embedding",    "head" };
 const double mote__stage_count[MOTE_STAGES] = { 2, 3, 1, 4, 30, 1, 2, 1, 1 };
 
-/* ---- configuration ------------------------------------------------------------------------------------------------ */
+/* ---- configuration ---- */
 
 static int configure(mote__bench *b, mote__config *c, int thin)
 {
     int small = b->quick;
     *c = (mote__config){
-        .vocab_size = small || thin ? 512 : 129280, .hidden_size = thin ? 32 : small ? 128 : 5120, .n_layers = MOTE_SYNTHETIC_LAYERS,
-        .n_heads = small ? 8 : 64, .head_dim = small ? 128 : 512, .rope_dim = small ? 32 : 64,
-        .q_lora_rank = thin ? 32 : small ? 64 : 1280, .o_lora_rank = thin || small ? 32 : 1024, .o_groups = 8,
-        .moe_intermediate_size = thin ? 32 : small ? 96 : 2304, .n_routed_experts = thin ? 8 : small ? 48 : 384,
-        .n_experts_per_token = 6, .score_func = MOTE_SCORE_SQRTSOFTPLUS, .norm_topk_prob = 1, .routed_scaling_factor = 1.5f,
-        .swiglu_limit = 10, .window = 128, .rms_norm_eps = 1e-20f, .rope_theta = 10000, .compress_rope_theta = 160000,
-        .rope_factor = 16, .rope_beta_fast = 32, .rope_beta_slow = 1, .rope_original = 65536, .max_context = 2 << 20,
-        .compress_ratios = { 0, 2, 1, 1, 1 }, .kv_sources = { MOTE_STAGE_FULL2, MOTE_STAGE_FULL1 }, .n_kv_sources = 2,
-        .index_sources = { MOTE_STAGE_FULL2, MOTE_STAGE_FULL1, MOTE_STAGE_REINDEX }, .n_index_sources = 3,
-        .index_n_heads = small ? 8 : 32, .index_head_dim = 128, .index_topk = small ? 64 : 512, .candidate_source = MOTE_STAGE_FULL1,
-        .candidate_topk_blocks = small ? 64 : 2048, .candidate_block_size = 8, .hc_mult = 4, .hc_sinkhorn_iters = 20, .hc_eps = 1e-6f,
-        .bos = 0, .eos = { 1 }, .n_eos = 1, .image_token = -1,
+        .vocab_size = small || thin ? 512 : 129280,
+        .hidden_size = thin    ? 32
+                       : small ? 128
+                               : 5120,
+        .n_layers = MOTE_SYNTHETIC_LAYERS,
+        .n_heads = small ? 8 : 64,
+        .head_dim = small ? 128 : 512,
+        .rope_dim = small ? 32 : 64,
+        .q_lora_rank = thin    ? 32
+                       : small ? 64
+                               : 1280,
+        .o_lora_rank = thin || small ? 32 : 1024,
+        .o_groups = 8,
+        .moe_intermediate_size = thin    ? 32
+                                 : small ? 96
+                                         : 2304,
+        .n_routed_experts = thin    ? 8
+                            : small ? 48
+                                    : 384,
+        .n_experts_per_token = 6,
+        .score_func = MOTE_SCORE_SQRTSOFTPLUS,
+        .norm_topk_prob = 1,
+        .routed_scaling_factor = 1.5f,
+        .swiglu_limit = 10,
+        .window = 128,
+        .rms_norm_eps = 1e-20f,
+        .rope_theta = 10000,
+        .compress_rope_theta = 160000,
+        .rope_factor = 16,
+        .rope_beta_fast = 32,
+        .rope_beta_slow = 1,
+        .rope_original = 65536,
+        .max_context = 2 << 20,
+        .compress_ratios = { 0, 2, 1, 1, 1 },
+        .kv_sources = { MOTE_STAGE_FULL2, MOTE_STAGE_FULL1 },
+        .n_kv_sources = 2,
+        .index_sources = { MOTE_STAGE_FULL2, MOTE_STAGE_FULL1, MOTE_STAGE_REINDEX },
+        .n_index_sources = 3,
+        .index_n_heads = small ? 8 : 32,
+        .index_head_dim = 128,
+        .index_topk = small ? 64 : 512,
+        .candidate_source = MOTE_STAGE_FULL1,
+        .candidate_topk_blocks = small ? 64 : 2048,
+        .candidate_block_size = 8,
+        .hc_mult = 4,
+        .hc_sinkhorn_iters = 20,
+        .hc_eps = 1e-6f,
+        .bos = 0,
+        .eos = { 1 },
+        .n_eos = 1,
+        .image_token = -1,
     };
     int rc = mote__config_rules(c, 0, "the bench's model", b->err);
     if (!rc && thin)
-        c->o_lora_rank = 4;                    /* finer than a checkpoint may have: only the bench makes such matrices */
+        /* finer than a checkpoint may have: only the bench makes such matrices */
+        c->o_lora_rank = 4;
     if (!rc && !thin) {
         /* one table that two layers are charged for; its hashes are made up below */
         c->n_engram_layers = 1;
@@ -43,17 +84,18 @@ static int configure(mote__bench *b, mote__config *c, int thin)
     return rc;
 }
 
-/* ---- weights: one walk counts the bytes, a second one places ------------------------------------------------------- */
+/* ---- weights: one walk counts the bytes, a second one places ---- */
 
 struct maker {
     mote__synthetic *s;
-    uint8_t *base;                             /* NULL while counting */
+    uint8_t *base; /* NULL while counting */
     size_t used, floats;
     mote__pool *pool;
     uint64_t seed;
 };
 
-static mote__mat matrix(struct maker *m, mote__stage stage, mote__wkind kind, size_t n_out, size_t n_in)
+static mote__mat matrix(struct maker *m, mote__stage stage, mote__wkind kind, size_t n_out,
+                        size_t n_in)
 {
     size_t start = m->used;
     m->used += mote__bench_mat_bytes(kind, n_out, n_in);
@@ -94,7 +136,8 @@ static mote__hc hyper(struct maker *m, mote__stage stage)
 {
     const mote__config *c = &m->s->net.config;
     size_t n = c->hc_mult, mixes = (2 + n) * n;
-    return (mote__hc){ matrix(m, stage, MOTE_W_F32, mixes, n * c->hidden_size), vector(m, mixes, 0, 0.5f), vector(m, 3, 0.5f, 0) };
+    return (mote__hc){ matrix(m, stage, MOTE_W_F32, mixes, n * c->hidden_size),
+                       vector(m, mixes, 0, 0.5f), vector(m, 3, 0.5f, 0) };
 }
 
 static void make_layer(struct maker *m, size_t layer)
@@ -102,7 +145,8 @@ static void make_layer(struct maker *m, size_t layer)
     const mote__config *c = &m->s->net.config;
     const mote__layer_plan *p = &m->s->net.plan[layer];
     mote__layer_weights *L = &m->s->layers[layer];
-    mote__stage stage = (mote__stage)layer, makes = p->role == MOTE_ROLE_FULL && p->decoder ? MOTE_STAGE_PUBLISH : stage;
+    mote__stage stage = (mote__stage)layer,
+                makes = p->role == MOTE_ROLE_FULL && p->decoder ? MOTE_STAGE_PUBLISH : stage;
     size_t d = c->hidden_size, wide = c->n_heads * c->head_dim, low = c->o_groups * c->o_lora_rank;
     L->attn_norm = vector(m, d, 1, 0.2f);
     L->ffn_norm = vector(m, d, 1, 0.2f);
@@ -123,7 +167,8 @@ static void make_layer(struct maker *m, size_t layer)
         L->i_norm = vector(m, c->index_head_dim, 1, 0.2f);
     }
     if (p->role == MOTE_ROLE_FULL || p->role == MOTE_ROLE_REINDEX) {
-        L->i_wq = matrix(m, stage, MOTE_W_FP8, c->index_n_heads * c->index_head_dim, c->q_lora_rank);
+        L->i_wq = matrix(m, stage, MOTE_W_FP8, c->index_n_heads * c->index_head_dim,
+                         c->q_lora_rank);
         L->i_w = matrix(m, stage, MOTE_W_BF16, c->index_n_heads, d);
     }
     L->hc_attn = hyper(m, stage);
@@ -141,7 +186,8 @@ static void make_engram(struct maker *m)
     mote__layer_weights *L = &m->s->layers[0];
     size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim, prime = 10007;
     mote__mat table = matrix(m, MOTE_STAGE_ENGRAM, MOTE_W_FP8, n * prime, dim);
-    /* rows have their own scales per 32 values, which a tile's layout does not have: a second run of bytes */
+    /* rows have their own scales per 32 values, which a tile's layout does not have: a second run
+     * of bytes */
     size_t scales_at = m->used;
     m->used += (n * prime * dim / 32 + 63) / 64 * 64;
     L->e_wkv = matrix(m, MOTE_STAGE_ENGRAM, MOTE_W_FP8, c->hidden_size * (c->hc_mult + 1), n * dim);
@@ -149,7 +195,8 @@ static void make_engram(struct maker *m)
     if (!m->base)
         return;
     uint8_t *scales = m->base + scales_at;
-    m->s->dense_bytes[MOTE_STAGE_ENGRAM] = mote__bench_mat_traffic(&L->e_wkv) + (double)(n * (dim + dim / 32));
+    m->s->dense_bytes[MOTE_STAGE_ENGRAM] = mote__bench_mat_traffic(&L->e_wkv) +
+                                           (double)(n * (dim + dim / 32));
     m->s->dense_flops[MOTE_STAGE_ENGRAM] = 2.0 * (double)L->e_wkv.n_out * (double)L->e_wkv.n_in;
     memset(scales, 119, n * prime * dim / 32);
     L->e_codes = table.data;
@@ -169,7 +216,8 @@ static void make_all(struct maker *m)
     mote__net *net = &m->s->net;
     const mote__config *c = &net->config;
     net->weights.head = matrix(m, MOTE_STAGE_HEAD, MOTE_W_BF16, c->vocab_size, c->hidden_size);
-    net->weights.embed = net->weights.head;    /* a row each; the second gigabyte would only be memory */
+    /* a row each; the second gigabyte would only be memory */
+    net->weights.embed = net->weights.head;
     net->weights.norm = vector(m, c->hidden_size, 1, 0.2f);
     for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS; l++)
         make_layer(m, l);
@@ -188,13 +236,16 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     if (rc)
         return rc;
     mote__plan_init(net->plan, c);
-    net->plan[0].engram = -1;                  /* the lookup is timed by itself */
+    net->plan[0].engram = -1; /* the lookup is timed by itself */
     net->kern = env->kern;
     net->pool = env->pool;
     net->meter = &s->meter;
-    net->weights = (mote__weights){ .layers = s->layers, .n_layers = MOTE_SYNTHETIC_LAYERS, .meter = &s->meter };
+    net->weights = (mote__weights){ .layers = s->layers,
+                                    .n_layers = MOTE_SYNTHETIC_LAYERS,
+                                    .meter = &s->meter };
     mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, 1, 1, 1, 0);
-    mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor, c->rope_beta_fast, c->rope_beta_slow, c->rope_original);
+    mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor,
+                    c->rope_beta_fast, c->rope_beta_slow, c->rope_original);
     s->n_set = thin || b->quick ? 8 : MOTE_SYNTHETIC_EXPERTS;
     s->experts = calloc(MOTE_SYNTHETIC_LAYERS * c->n_routed_experts, sizeof *s->experts);
     net->token_map = calloc(c->vocab_size, sizeof *net->token_map);
@@ -204,15 +255,18 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     s->vector_floats = count.floats;
     s->memory = mote__bench_pages(s->memory_bytes);
     s->vectors = mote__alloc(&s->meter, MOTE_MEM_WEIGHTS, s->vector_floats * sizeof(float));
-    if (!s->experts || !net->token_map || !s->memory || !s->vectors || mote__linear_init(&net->linear, env->kern, env->pool, &s->meter)) {
+    if (!s->experts || !net->token_map || !s->memory || !s->vectors ||
+        mote__linear_init(&net->linear, env->kern, env->pool, &s->meter)) {
         mote__synthetic_close(s);
-        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of random weights", s->memory_bytes >> 20);
+        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of random weights",
+                                s->memory_bytes >> 20);
     }
     struct maker make = { .s = s, .base = s->memory, .pool = env->pool, .seed = 1000 };
     make_all(&make);
     /* what the set cost went to the head's account: take it back */
     const mote__expert *x = &s->set[0];
-    s->expert_bytes = mote__bench_mat_traffic(&x->w1) + mote__bench_mat_traffic(&x->w2) + mote__bench_mat_traffic(&x->w3);
+    s->expert_bytes = mote__bench_mat_traffic(&x->w1) + mote__bench_mat_traffic(&x->w2) +
+                      mote__bench_mat_traffic(&x->w3);
     s->expert_flops = 6.0 * (double)c->moe_intermediate_size * (double)c->hidden_size;
     s->dense_bytes[MOTE_STAGES - 1] -= s->expert_bytes * (double)s->n_set;
     s->dense_flops[MOTE_STAGES - 1] -= s->expert_flops * (double)s->n_set;
@@ -249,9 +303,12 @@ void mote__synthetic_close(mote__synthetic *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- sequences ----------------------------------------------------------------------------------------------------- */
+/* ---- sequences ---- */
 
-struct random_blocks { mote__kv_cache *kv; uint64_t seed; };
+struct random_blocks {
+    mote__kv_cache *kv;
+    uint64_t seed;
+};
 
 /* Codes: any byte. E4M3 scales of FP4: 0.125 to 0.47. E8M0 scales of keys: 2^-5 to 2^-2. */
 static void fill_blocks(void *ctx, size_t begin, size_t end, int thread)
@@ -274,8 +331,8 @@ static void fill_blocks(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic_seq *q, size_t n_tokens, uint64_t seed,
-                             const mote__synthetic_seq *from)
+int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic_seq *q,
+                             size_t n_tokens, uint64_t seed, const mote__synthetic_seq *from)
 {
     const mote__config *c = &s->net.config;
     const mote__kv_spec *spec = &s->kv_pool.layout.spec;
@@ -287,18 +344,22 @@ int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic
     if (!rc && from)
         rc = mote__kv_cache_fork(&q->seq.kv, &from->seq.kv, n_tokens - 1);
     if (!rc && !from && !(rc = mote__kv_reserve(&q->seq.kv, 0, n_tokens)))
-        mote__pool_for(s->net.pool, q->seq.kv.n_blocks, 1, fill_blocks, &(struct random_blocks){ &q->seq.kv, seed });
+        mote__pool_for(s->net.pool, q->seq.kv.n_blocks, 1, fill_blocks,
+                       &(struct random_blocks){ &q->seq.kv, seed });
     if (rc) {
         mote__synthetic_seq_close(q);
-        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a cache of %zu tokens", n_tokens);
+        return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a cache of %zu tokens",
+                                n_tokens);
     }
     for (size_t i = 0; i < n_tokens; i++)
         q->ids[i] = (int32_t)(mote__bench_random(seed, i) % c->vocab_size);
     q->seq.ids = q->ids;
     mote__kv_state *st = &q->seq.state;
-    for (size_t i = 0; i < st->n_layers * st->window; i++)     /* E4M3 codes below 2, one scale of 1 per 32 */
+    /* E4M3 codes below 2, one scale of 1 per 32 */
+    for (size_t i = 0; i < st->n_layers * st->window; i++)
         for (size_t j = 0; j < st->row_bytes; j++)
-            st->rows[i * st->row_bytes + j] = j < st->code_bytes ? (uint8_t)(mote__bench_random(seed + i, j) >> 56 & 0xbf) : 127;
+            st->rows[i * st->row_bytes + j] =
+                j < st->code_bytes ? (uint8_t)(mote__bench_random(seed + i, j) >> 56 & 0xbf) : 127;
     mote__bench_floats(st->pending, st->pending_floats, seed);
     return 0;
 }
@@ -323,10 +384,12 @@ void mote__synthetic_seq_at(mote__synthetic_seq *q, size_t held)
         seq->state.n_pending[i] = held % l->source[i].ratio;
     }
     for (size_t i = 0; i < seq->state.n_layers; i++)
-        seq->state.ring[i] = (mote__kv_ring){ held > seq->state.window ? held - seq->state.window : 0, held };
+        seq->state.ring[i] = (mote__kv_ring){ held > seq->state.window ? held - seq->state.window
+                                                                       : 0,
+                                              held };
 }
 
-/* ---- passes -------------------------------------------------------------------------------------------------------- */
+/* ---- passes ---- */
 
 static double since(double *t)
 {
@@ -346,21 +409,25 @@ static void count_experts(const mote__synthetic *s, size_t layer, size_t *picked
         for (size_t i = 0; i < n && !used; i++)
             used = s->pass.expert_id[i] == (int32_t)e;
         for (size_t i = 0; i < n && used && !again; i++)
-            again = s->pass.expert_id[i] < (int32_t)e && mine[s->pass.expert_id[i]].w1.data == mine[e].w1.data;
+            again = s->pass.expert_id[i] < (int32_t)e &&
+                    mine[s->pass.expert_id[i]].w1.data == mine[e].w1.data;
         *picked += used != 0;
         *read += used && !again;
     }
 }
 
-int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t n_seqs, size_t held, size_t n, size_t decoder_rows,
-                         size_t layers, float *logits, double *seconds, size_t *union_experts, size_t *union_read)
+int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t n_seqs, size_t held,
+                         size_t n, size_t decoder_rows, size_t layers, float *logits,
+                         double *seconds, size_t *union_experts, size_t *union_read)
 {
     enum { MOST = 16 };
     mote__segment segments[MOST];
     uint32_t last[MOST];
     mote__pass *p = &s->pass;
     for (size_t i = 0; i < n_seqs && i < MOST; i++)
-        segments[i] = (mote__segment){ .seq = &seqs[i]->seq, .pos = held, .n = n, .publish_from = held };
+        segments[i] = (mote__segment){
+            .seq = &seqs[i]->seq, .pos = held, .n = n, .publish_from = held
+        };
     double t = mote__bench_now();
     int rc = mote__pass_begin(p, segments, n_seqs);
     if (rc)

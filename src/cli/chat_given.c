@@ -94,8 +94,8 @@ int cli_chat_show_prompt(chat *c, const char *path, int ids)
         rc = cli_chat_given_fault(
             c, mote_chat_prompt(c->model, c->given, &c->format, &prompt, &n, &err), &err);
     if (!rc && ids)
-        rc =
-            mote_chat_encode(c->model, c->given, &c->format, 0, SIZE_MAX, &tokens, &n_tokens, &err);
+        rc = mote_chat_encode(c->model, c->given, &c->format, 0, SIZE_MAX, &tokens, &n_tokens,
+                              &err);
     int status = rc ? cli_report(&err) : print_prompt(c, prompt, n, tokens, n_tokens);
     mote_free(prompt);
     mote_free(tokens);

@@ -1,17 +1,18 @@
-/* The conversation in a file (--history): messages, the system text and the session's exact token ids, so that another process
- * goes on from the very tokens that were generated, which encoding their text again could split differently.
+/* The conversation in a file (--history): messages, the system text and the session's exact token
+ * ids, so that another process goes on from the very tokens that were generated, which encoding
+ * their text again could split differently.
  *
- *     {"version": 1, "system": TEXT|null, "messages": [{role, content, ...}], "ids": [...], "mark": N,
- *      "turns": N, "prefill": MODE, "origins": [AT_MARK, AT_END], "exact": BOOL}
+ *     {"version": 1, "system": TEXT|null, "messages": [{role, content, ...}], "ids": [...], "mark":
+ * N, "turns": N, "prefill": MODE, "origins": [AT_MARK, AT_END], "exact": BOOL}
  *
  * ids are what the session held at the end of the last turn, mark how many of them lie before the
- * piece that opens its reply; turns counts the replies so far, those that /regen replaced too: it is
- * what the seed of the next one depends on. Origins (mote_session_origin) let a session of the same
- * mode be as it was; exact as in the JSON of chat.
+ * piece that opens its reply; turns counts the replies so far, those that /regen replaced too: it
+ * is what the seed of the next one depends on. Origins (mote_session_origin) let a session of the
+ * same mode be as it was; exact as in the JSON of chat.
  *
  * Two chats may name one file. Each remembers the state of the file that it last read or wrote; one
- * that finds another state there when it writes has been overtaken, says so and goes on in a file of
- * its own, so no turn of either is lost. */
+ * that finds another state there when it writes has been overtaken, says so and goes on in a file
+ * of its own, so no turn of either is lost. */
 #include "cli/cmd_chat.h"
 
 #include <errno.h>
@@ -74,7 +75,8 @@ static int take_ids(chat *c, const json_t *ids, json_int_t mark, mote_err *err)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX)
             return mote__fail(err, MOTE_EFORMAT, "%s: ids[%zu]: not a token id", c->history, i);
         c->saved_ids[i] = (int32_t)json_integer_value(id);
     }
@@ -85,20 +87,26 @@ static int take_ids(chat *c, const json_t *ids, json_int_t mark, mote_err *err)
 
 static int take(chat *c, json_t *root, mote_err *err)
 {
-    const json_t *version = json_object_get(root, "version"), *turns = json_object_get(root, "turns");
-    json_t *messages = json_object_get(root, "messages"), *ids = json_object_get(root, "ids"), *system = json_object_get(root, "system");
+    const json_t *version = json_object_get(root, "version"),
+                 *turns = json_object_get(root, "turns");
+    json_t *messages = json_object_get(root, "messages"), *ids = json_object_get(root, "ids"),
+           *system = json_object_get(root, "system");
     if (!json_is_integer(version))
-        return mote__fail(err, MOTE_EFORMAT, "%s: version: missing, so this is no history of a chat", c->history);
+        return mote__fail(err, MOTE_EFORMAT,
+                          "%s: version: missing, so this is no history of a chat", c->history);
     if (json_integer_value(version) != HISTORY_VERSION)
-        return mote__fail(err, MOTE_EVERSION, "%s: version %lld, known is %d", c->history, (long long)json_integer_value(version),
-                          HISTORY_VERSION);
+        return mote__fail(err, MOTE_EVERSION, "%s: version %lld, known is %d", c->history,
+                          (long long)json_integer_value(version), HISTORY_VERSION);
     if (!json_is_array(messages))
         return mote__fail(err, MOTE_EFORMAT, "%s: messages: not a list", c->history);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *m = json_array_get(messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));
-        if (!role || (strcmp(role, "user") && strcmp(role, "assistant")) || !json_is_string(json_object_get(m, "content")))
-            return mote__fail(err, MOTE_EFORMAT, "%s: messages[%zu]: needs a role (user, assistant) and a content", c->history, i);
+        if (!role || (strcmp(role, "user") && strcmp(role, "assistant")) ||
+            !json_is_string(json_object_get(m, "content")))
+            return mote__fail(err, MOTE_EFORMAT,
+                              "%s: messages[%zu]: needs a role (user, assistant) and a content",
+                              c->history, i);
     }
     if (system && !json_is_null(system) && !json_is_string(system))
         return mote__fail(err, MOTE_EFORMAT, "%s: system: not a text", c->history);
@@ -112,7 +120,8 @@ static int take(chat *c, json_t *root, mote_err *err)
     take_origins(c, root);
     size_t replies = 0;
     for (size_t i = 0; i < json_array_size(messages); i++)
-        replies += !strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant");
+        replies += !strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")),
+                           "assistant");
     c->n_turns = turns ? (size_t)json_integer_value(turns) : replies;
     if (json_array_extend(c->messages, messages))
         return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
@@ -122,10 +131,12 @@ static int take(chat *c, json_t *root, mote_err *err)
 }
 
 /* ---- whose file it is ---- */
-/* Each write makes a new inode; another program may write in place. Not the ctime: a link or chmod is no change. */
+/* Each write makes a new inode; another program may write in place. Not the ctime: a link or chmod
+ * is no change. */
 static int same_state(const mote__file_id *a, const mote__file_id *b)
 {
-    return a->device == b->device && a->inode == b->inode && a->size == b->size && a->mtime_ns == b->mtime_ns;
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->mtime_ns == b->mtime_ns;
 }
 
 /* All zero: there is no file (yet), or it is none that could be compared. */
@@ -142,12 +153,15 @@ int cli_chat_load_history(chat *c, mote_err *err)
 {
     char *data;
     size_t n;
-    c->history_state = state_of(c->history);                 /* before it is read: what comes between counts as a change */
+    /* before it is read: what comes between counts as a change */
+    c->history_state = state_of(c->history);
     struct stat st;
     if (stat(c->history, &st) && errno == ENOENT)
         return MOTE_OK;
-    if (!stat(c->history, &st) && !S_ISREG(st.st_mode))      /* a device would never end, a pipe never begin */
-        return mote__fail(err, MOTE_EIO, "%s: not a regular file, so this is no history of a chat", c->history);
+    /* a device would never end, a pipe never begin */
+    if (!stat(c->history, &st) && !S_ISREG(st.st_mode))
+        return mote__fail(err, MOTE_EIO, "%s: not a regular file, so this is no history of a chat",
+                          c->history);
     int rc = cli_read_file(c->history, &data, &n, err);
     if (rc)
         return rc;
@@ -157,7 +171,8 @@ int cli_chat_load_history(chat *c, mote_err *err)
     if (!mote__json_text_init(&fit, data, n, NULL))
         root = json_loadb(fit.text, fit.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     mote__json_text_deinit(&fit);
-    rc = root ? take(c, root, err) : mote__fail(err, MOTE_EFORMAT, "%s: line %d: %s", c->history, why.line, why.text);
+    rc = root ? take(c, root, err)
+              : mote__fail(err, MOTE_EFORMAT, "%s: line %d: %s", c->history, why.line, why.text);
     json_decref(root);
     free(data);
     return rc;
@@ -179,8 +194,9 @@ static json_t *history_json(const chat *c)
     return whole ? o : (json_decref(o), NULL);
 }
 
-/* Looking at the file and replacing it must be one step for all chats: a lock on its folder, which leaves nothing behind. Where a
- * folder cannot be locked (or somebody keeps it locked) the step is short enough to go without. */
+/* Looking at the file and replacing it must be one step for all chats: a lock on its folder, which
+ * leaves nothing behind. Where a folder cannot be locked (or somebody keeps it locked) the step is
+ * short enough to go without. */
 static int lock_folder(const char *path)
 {
     char *real = realpath(path, NULL);
@@ -203,7 +219,9 @@ static int own_file(chat *c, mote_err *err)
         if (asprintf(&name, "%s.%d", c->history, i) < 0)
             return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", c->history);
         if (lstat(name, &st) && errno == ENOENT) {
-            cli_say("mote: %s: another program has changed it since it was read here; this conversation goes on in %s", c->history, name);
+            cli_say("mote: %s: another program has changed it since it was read here; this "
+                    "conversation goes on in %s",
+                    c->history, name);
             free(c->history);
             c->history = name;
             c->history_state = (mote__file_id){ 0 };
@@ -211,7 +229,9 @@ static int own_file(chat *c, mote_err *err)
         }
         free(name);
     }
-    return mote__fail(err, MOTE_EIO, "%s: another program has changed it since it was read here; not overwritten", c->history);
+    return mote__fail(err, MOTE_EIO,
+                      "%s: another program has changed it since it was read here; not overwritten",
+                      c->history);
 }
 
 int cli_chat_save_history(chat *c, mote_err *err)

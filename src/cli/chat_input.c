@@ -1,4 +1,5 @@
-/* Where the messages of a conversation come from: a person at a terminal, or lines of a file or pipe. */
+/* Where the messages of a conversation come from: a person at a terminal, or lines of a file or
+ * pipe. */
 #include "cli/cmd_chat.h"
 
 #include <errno.h>
@@ -38,7 +39,8 @@ int cli_chat_terminal(chat *c)
         return CLI_FAILED;
     }
     if (c->interactive) {
-        cli_say("%s, %s layers; /help lists the commands", c->info.family, cli_count(c->info.n_layers));
+        cli_say("%s, %s layers; /help lists the commands", c->info.family,
+                cli_count(c->info.n_layers));
         if (json_array_size(c->messages))
             cli_say("(going on after %zu messages)", json_array_size(c->messages));
     }
@@ -49,31 +51,28 @@ int cli_chat_terminal(chat *c)
         cli_typed typed = cli_editor_read(e, lines.open ? "... " : "> ", &typed_text, &n);
         int was_open = lines.open;
         switch (typed) {
-        case CLI_TYPED_LINE:
-            state = cli_lines_add(&lines, typed_text, n);
-            break;
+        case CLI_TYPED_LINE: state = cli_lines_add(&lines, typed_text, n); break;
         case CLI_TYPED_END:
-            state = cli_lines_end(&lines);                     /* what is open is a message; then the end is asked for again */
+            /* what is open is a message; then the end is asked for again */
+            state = cli_lines_end(&lines);
             fputs("\n", stderr);
             if (state == CLI_LINES_MORE)
                 goto out;
             break;
         case CLI_TYPED_EMPTY_BREAK:
             if (was_open || !breaks++)
-                cli_say(was_open ? "(dropped)" : "(Ctrl-D or /quit leaves, and so does Ctrl-C once more)");
+                cli_say(was_open ? "(dropped)"
+                                 : "(Ctrl-D or /quit leaves, and so does Ctrl-C once more)");
             else
                 status = CLI_INTERRUPTED;
             cli_lines_drop(&lines);
             break;
-        case CLI_TYPED_NOTHING:
-            cli_lines_drop(&lines);
-            break;
+        case CLI_TYPED_NOTHING: cli_lines_drop(&lines); break;
         case CLI_TYPED_LEAVE:
             fputs("\n", stderr);
             status = CLI_INTERRUPTED;
             break;
-        case CLI_TYPED_NO_MEMORY:
-            state = CLI_LINES_NO_MEMORY;
+        case CLI_TYPED_NO_MEMORY: state = CLI_LINES_NO_MEMORY;
         }
         if (typed != CLI_TYPED_EMPTY_BREAK)
             breaks = 0;
@@ -104,13 +103,14 @@ int cli_chat_pipe(chat *c)
         }
         size_t length = (size_t)n;
         if (line[length - 1] == '\n' && --length && line[length - 1] == '\r')
-            length--;                                          /* a \r is a part of the line end there, and text elsewhere */
+            /* a \r is a part of the line end there, and text elsewhere */
+            length--;
         cli_lines_state state = cli_lines_add(&lines, line, length);
         if (state == CLI_LINES_NO_MEMORY)
             status = no_memory();
         else if (state == CLI_LINES_MESSAGE) {
             if (c->interactive)
-                cli_interrupt_clear();                         /* what stopped a reply is over */
+                cli_interrupt_clear(); /* what stopped a reply is over */
             status = take(c, NULL, &lines);
         }
         if (status)
@@ -123,7 +123,8 @@ int cli_chat_pipe(chat *c)
         status = CLI_FAILED;
     } else if (!status) {
         if (lines.in_block)
-            cli_say("mote: note: the input ends inside a block of three quotation marks; what is there is the message");
+            cli_say("mote: note: the input ends inside a block of three quotation marks; what is "
+                    "there is the message");
         if (cli_lines_end(&lines) == CLI_LINES_MESSAGE)
             status = take(c, NULL, &lines);
     }

@@ -1,15 +1,17 @@
 /* A turn of a conversation: bring the session to hold the prompt, generate the reply, remember it.
  *
- * The conversation is a list of messages; mote_chat_format makes the prompt text of it. What the session already holds is
- * kept as text too (`held`), so that a turn feeds only what is new:
- *   1. the held text is a beginning of the prompt: feed the rest. The ordinary next turn in chat mode.
- *   2. they part after the mark: truncate to the mark (exact), feed from there. This is /regen, and the next turn in thinking
- *      mode, where the format drops the reasoning of earlier turns.
- *   3. they part before it (a new system text, /reset), or this is the first turn: start a new session, and fill it from the
- *      store. So that this is exact, its tokens are those of the last turn (saved_ids, perhaps of another process) as far as
- *      their text is a beginning of the prompt, and its windows begin where they would if the session had lived on.
- * The mark is set before the last piece of the prompt, the <think> or </think> that opens the reply, so 2 always has
- * something to feed and ends with fresh logits. */
+ * The conversation is a list of messages; mote_chat_format makes the prompt text of it. What the
+ * session already holds is kept as text too (`held`), so that a turn feeds only what is new:
+ *   1. the held text is a beginning of the prompt: feed the rest. The ordinary next turn in chat
+ * mode.
+ *   2. they part after the mark: truncate to the mark (exact), feed from there. This is /regen, and
+ * the next turn in thinking mode, where the format drops the reasoning of earlier turns.
+ *   3. they part before it (a new system text, /reset), or this is the first turn: start a new
+ * session, and fill it from the store. So that this is exact, its tokens are those of the last turn
+ * (saved_ids, perhaps of another process) as far as their text is a beginning of the prompt, and
+ * its windows begin where they would if the session had lived on. The mark is set before the last
+ * piece of the prompt, the <think> or </think> that opens the reply, so 2 always has something to
+ * feed and ends with fresh logits. */
 #include "cli/cmd_chat.h"
 
 #include <stdio.h>
@@ -51,14 +53,16 @@ int cli_chat_fresh_session(chat *c, mote_err *err)
 
 /* What bringing the session to the prompt took. */
 typedef struct turn {
-    size_t n_new;                  /* prompt tokens that had to be computed */
+    size_t n_new; /* prompt tokens that had to be computed */
     double seconds;
-    mote_restored from;            /* what came from the store              */
+    mote_restored from; /* what came from the store */
 } turn;
 
-static int feed_ids(chat *c, const int32_t *ids, size_t n, mote_logits_rows rows, turn *t, mote_err *err)
+static int feed_ids(chat *c, const int32_t *ids, size_t n, mote_logits_rows rows, turn *t,
+                    mote_err *err)
 {
-    int rc = cli_feed(c->model, c->session, ids, n, rows, "reading", &t->seconds, &c->scratch_peak, err);
+    int rc = cli_feed(c->model, c->session, ids, n, rows, "reading", &t->seconds, &c->scratch_peak,
+                      err);
     if (!rc)
         t->n_new += n;
     return rc;
@@ -66,20 +70,24 @@ static int feed_ids(chat *c, const int32_t *ids, size_t n, mote_logits_rows rows
 
 /* The conversation so far: as messages, and as the text that the format makes of them. */
 typedef struct chat_prompt {
-    char *messages, *text;         /* owned */
-    size_t n;                      /* bytes of text */
+    char *messages, *text; /* owned */
+    size_t n;              /* bytes of text */
 } chat_prompt;
 
 /* Tokens of a part of the prompt. What messages say is ordinary text, whatever it looks like. */
-static int encode_part(chat *c, const chat_prompt *p, size_t from, size_t to, int32_t **ids, size_t *n_ids, mote_err *err)
+static int encode_part(chat *c, const chat_prompt *p, size_t from, size_t to, int32_t **ids,
+                       size_t *n_ids, mote_err *err)
 {
     *ids = NULL;
     *n_ids = 0;
-    return from < to ? mote_chat_encode(c->model, p->messages, &c->format, from, to, ids, n_ids, err) : MOTE_OK;
+    return from < to
+               ? mote_chat_encode(c->model, p->messages, &c->format, from, to, ids, n_ids, err)
+               : MOTE_OK;
 }
 
 /* Feed what follows the held text up to byte `to`. */
-static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows rows, turn *t, mote_err *err)
+static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows rows, turn *t,
+                     mote_err *err)
 {
     int32_t *ids;
     size_t n_ids, from = c->held.n;
@@ -91,7 +99,10 @@ static int feed_part(chat *c, const chat_prompt *p, size_t to, mote_logits_rows 
 }
 
 /* A reply can end inside a character; what follows could not be encoded from there. */
-static int whole_characters(const char *prompt, size_t at) { return ((unsigned char)prompt[at] & 0xc0) != 0x80; }
+static int whole_characters(const char *prompt, size_t at)
+{
+    return ((unsigned char)prompt[at] & 0xc0) != 0x80;
+}
 
 static size_t common_prefix(const text *held, const chat_prompt *p)
 {
@@ -127,7 +138,8 @@ static int set_mark(chat *c, size_t bytes, mote_err *err)
 
 /* ---- a new session from the store ---- */
 
-/* How many of the saved tokens begin the prompt, *bytes of it: all of them, those before the mark, or none. */
+/* How many of the saved tokens begin the prompt, *bytes of it: all of them, those before the mark,
+ * or none. */
 static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *bytes)
 {
     size_t at = 0, at_mark = 0, i = 0;
@@ -136,9 +148,11 @@ static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *
         const char *piece = mote_token_bytes(c->model, c->saved_ids[i], &len);
         if (i == c->saved_mark)
             at_mark = at;
-        int none = !piece && c->saved_ids[i] >= 0 && (size_t)c->saved_ids[i] < c->info.vocab;      /* as a padded vocabulary has */
+        /* as a padded vocabulary has */
+        int none = !piece && c->saved_ids[i] >= 0 && (size_t)c->saved_ids[i] < c->info.vocab;
         if (!none && (!piece || len >= n - at || memcmp(prompt + at, piece, len)))
-            break;                                               /* one byte at least stays to be fed */
+            /* one byte at least stays to be fed */
+            break;
         at += len;
     }
     int whole = i == c->n_saved && whole_characters(prompt, at);
@@ -146,7 +160,8 @@ static size_t saved_prefix(const chat *c, const char *prompt, size_t n, size_t *
     return whole ? i : i >= c->saved_mark ? c->saved_mark : 0;
 }
 
-static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const chat_prompt *p, size_t from, size_t to, mote_err *err)
+static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const chat_prompt *p, size_t from,
+                   size_t to, mote_err *err)
 {
     int32_t *more;
     size_t n_more;
@@ -164,8 +179,8 @@ static int add_ids(chat *c, int32_t **ids, size_t *n_ids, const chat_prompt *p, 
     return rc;
 }
 
-/* The windows of the first n tokens shall be as if the session had held the first n_old of them, saved with `origin`, and had then been
- * fed the others at once. */
+/* The windows of the first n tokens shall be as if the session had held the first n_old of them,
+ * saved with `origin`, and had then been fed the others at once. */
 static int follow(chat *c, size_t n_old, size_t origin, size_t n, mote_err *err)
 {
     size_t window = c->info.window;
@@ -174,7 +189,8 @@ static int follow(chat *c, size_t n_old, size_t origin, size_t n, mote_err *err)
     return mote_session_follow(c->session, n > window ? n - window : 0, n, err);
 }
 
-/* Bring the empty session to hold the prompt, whose last piece (the opener) begins at byte `head`. */
+/* Bring the empty session to hold the prompt, whose last piece (the opener) begins at byte `head`.
+ */
 static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mote_err *err)
 {
     size_t kept, n_ids = saved_prefix(c, p->text, p->n, &kept), n_old = n_ids;
@@ -185,7 +201,8 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
     if (n_ids)
         memcpy(ids, c->saved_ids, n_ids * sizeof *ids);
     int rc = add_ids(c, &ids, &n_ids, p, kept, head, err);
-    size_t n_head = kept <= head && head < p->n ? n_ids : 0;     /* tokens before the opener; 0: it does not begin a token */
+    /* tokens before the opener; 0: it does not begin a token */
+    size_t n_head = kept <= head && head < p->n ? n_ids : 0;
     if (!rc)
         rc = add_ids(c, &ids, &n_ids, p, kept > head ? kept : head, p->n, err);
     double t0 = cli_seconds();
@@ -196,7 +213,8 @@ static int fill_session(chat *c, const chat_prompt *p, size_t head, turn *t, mot
     c->approximate = !t->from.exact || (n_old && c->saved_approximate);
     t->seconds += cli_seconds() - t0;
     size_t done = t->from.reused_tokens;
-    int stale = done && !t->from.from_snapshot;                  /* a replay is due, with or without new tokens */
+    /* a replay is due, with or without new tokens */
+    int stale = done && !t->from.from_snapshot;
     if (!rc && n_head && done <= n_head) {
         if (done < n_head || stale)
             rc = feed_ids(c, ids + done, n_head - done, MOTE_LOGITS_NONE, t, err);
@@ -217,16 +235,16 @@ static int sync_session(chat *c, const chat_prompt *p, turn *t, mote_err *err)
            head = n - opener;
     int rc = MOTE_OK, fresh = !c->session || c->held.n == 0;
     if (!fresh && same == c->held.n && same < n && whole_characters(p->text, same))
-        ;                                                       /* case 1 */
+        ; /* case 1 */
     else if (!fresh && c->mark_tokens && c->mark_bytes <= same && c->mark_bytes < n) {
-        mote_truncated cut;                                     /* case 2 */
+        mote_truncated cut; /* case 2 */
         rc = mote_session_truncate(c->session, c->mark_tokens, MOTE_REPLAY_EXACT, &cut, err);
         if (!rc && cut.length == c->mark_tokens)
             c->held.n = c->mark_bytes;
         else
             fresh = 1;
     } else
-        fresh = 1;                                              /* case 3 */
+        fresh = 1; /* case 3 */
     if (!rc && fresh) {
         if (!c->session || mote_session_length(c->session))
             rc = cli_chat_fresh_session(c, err);
@@ -273,11 +291,11 @@ static int prompt_ends(const chat_prompt *p, const char *with)
 /* ---- a reply ---- */
 typedef struct reply {
     chat *c;
-    FILE *f;                       /* stdout, or NULL with --json                          */
+    FILE *f; /* stdout, or NULL with --json */
     mote_reply *parts;
-    int dimmed;                    /* the terminal is told to dim: still in the reasoning  */
-    int in_reasoning;              /* what was shown last                                  */
-    json_t *message;               /* owned: all of it, once it has ended                  */
+    int dimmed;       /* the terminal is told to dim: still in the reasoning */
+    int in_reasoning; /* what was shown last */
+    json_t *message;  /* owned: all of it, once it has ended */
     int status, rc;
     mote_err *err;
 } reply;
@@ -339,15 +357,17 @@ static void print_reply_json(const chat *c, const reply *r, const cli_gen_result
     if (o) {
         json_object_set_new(o, "reused_tokens", json_integer((json_int_t)t->from.reused_tokens));
         json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)t->from.replay_tokens));
-        json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)t->from.remote_tokens));
+        json_object_set_new(o, "reused_remote_tokens",
+                            json_integer((json_int_t)t->from.remote_tokens));
         json_object_set_new(o, "from_snapshot", json_boolean(t->from.from_snapshot));
         json_object_set_new(o, "exact", json_boolean(!c->approximate));
     }
     cli_print_json(o, JSON_COMPACT);
 }
 
-/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the same text. A token without text,
- * as a padded vocabulary has, adds none, as the reply shows none. */
+/* What the session holds now includes the reply's fed tokens, as bytes: the format will write the
+ * same text. A token without text, as a padded vocabulary has, adds none, as the reply shows none.
+ */
 static int hold_reply(chat *c, const cli_gen_result *g, mote_err *err)
 {
     int rc = MOTE_OK;
@@ -360,8 +380,8 @@ static int hold_reply(chat *c, const cli_gen_result *g, mote_err *err)
     return rc;
 }
 
-/* The end of a turn: what the next process needs to go on. A history that cannot be written is said and ends a conversation
- * that nobody watches. */
+/* The end of a turn: what the next process needs to go on. A history that cannot be written is said
+ * and ends a conversation that nobody watches. */
 static int keep(chat *c)
 {
     mote_err err = { 0 };
@@ -376,7 +396,10 @@ static int keep(chat *c)
     return c->interactive ? CLI_OK : reported;
 }
 
-size_t cli_chat_context_limit(const chat *c) { return c->max_context ? c->max_context : c->info.max_context; }
+size_t cli_chat_context_limit(const chat *c)
+{
+    return c->max_context ? c->max_context : c->info.max_context;
+}
 
 int cli_chat_answer(chat *c)
 {
@@ -400,7 +423,8 @@ int cli_chat_answer(chat *c)
         cli_gen_params how = {
             .sample = c->sample, .n_max = c->n_max, .on_token = on_token, .ctx = &r
         };
-        how.sample.seed = c->sample.seed + c->n_turns;       /* /regen should say something else */
+        /* /regen should say something else */
+        how.sample.seed = c->sample.seed + c->n_turns;
         r.dimmed = c->dim && r.in_reasoning;
         if (r.dimmed) {
             fputs("\033[2m", stdout);
@@ -416,7 +440,8 @@ int cli_chat_answer(chat *c)
     if (!rc) {
         c->n_turns++;
         status = r.status ? r.status : cli_flush();
-        int kept = keep(c);                     /* who has read the reply may rely on the history */
+        /* who has read the reply may rely on the history */
+        int kept = keep(c);
         if (c->a->json && g.finish != CLI_FINISH_INTERRUPTED)
             print_reply_json(c, &r, &g, &t);
         if (g.finish == CLI_FINISH_CONTEXT)
@@ -425,19 +450,23 @@ int cli_chat_answer(chat *c)
         else if (c->interactive && g.finish == CLI_FINISH_INTERRUPTED)
             cli_say("(stopped)");
         if (c->interactive)
-            cli_say("[context %s of %s tokens; %s new, %s said%s%s%s]", cli_count(mote_session_length(c->session)),
-                    cli_count(cli_chat_context_limit(c)), cli_count(t.n_new), cli_count(g.n_ids), g.n_steps ? ", " : "",
-                    g.n_steps ? cli_fixed((double)g.n_steps / g.seconds, 1) : "", g.n_steps ? " tokens/s" : "");
+            cli_say("[context %s of %s tokens; %s new, %s said%s%s%s]",
+                    cli_count(mote_session_length(c->session)),
+                    cli_count(cli_chat_context_limit(c)), cli_count(t.n_new), cli_count(g.n_ids),
+                    g.n_steps ? ", " : "",
+                    g.n_steps ? cli_fixed((double)g.n_steps / g.seconds, 1) : "",
+                    g.n_steps ? " tokens/s" : "");
         if (!c->interactive && g.finish == CLI_FINISH_INTERRUPTED)
             status = CLI_INTERRUPTED;
         status = status ? status : kept;
     } else {
-        /* The unanswered message goes. A full context changed nothing; after anything else the session is rebuilt from the
-         * text when it is needed again. */
+        /* The unanswered message goes. A full context changed nothing; after anything else the
+         * session is rebuilt from the text when it is needed again. */
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
         int reported = CLI_FAILED;
         if (rc == MOTE_EFULL)
-            cli_say("mote: %s: the message was dropped; /reset starts a new conversation", err.message);
+            cli_say("mote: %s: the message was dropped; /reset starts a new conversation",
+                    err.message);
         else {
             reported = cli_report(&err);
             mote_session_destroy(c->session);

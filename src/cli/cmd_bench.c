@@ -1,4 +1,5 @@
-/* mote bench: how fast mote is on this machine, as ratios to what the machine can do. The work is mote_bench_json's. */
+/* mote bench: how fast mote is on this machine, as ratios to what the machine can do. The work is
+ * mote_bench_json's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +16,35 @@ enum { O_GEOMETRY = 256, O_ONLY, O_QUICK, O_RUNS, O_TEXT, O_LIST };
 static const cli_usage usage = {
     .command = "bench",
     .operands = "[MODEL]",
-    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's limits are measured in the same run with\n"
-             "the same threads, and every row is a ratio to one of them. MODEL is a small checkpoint for the end-to-end rows of the\n"
+    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's "
+             "limits are measured in the same run with\n"
+             "the same threads, and every row is a ratio to one of them. MODEL is a small "
+             "checkpoint for the end-to-end rows of the\n"
              "parts nano, load and tokenizer, which are left out without it.",
-    .opts = (const cli_opt[]){
-        { O_GEOMETRY, "geometry", "NAME", "published: kernels and a whole model of the published shapes, with random weights and caches;\n"
-                                          "nano: MODEL, end to end; default: both" },
-        { O_ONLY, "only", "LIST", "parts to run, e.g. weights,topk (--list shows them)" },
-        { O_LIST, "list", NULL, "list the parts and exit" },
-        { O_RUNS, "runs", "N", "timed runs of each row, 1-99, default 7: the median counts" },
-        { O_TEXT, "text", "FILE", "text for the tokenizer row, at least 4 MB for its target; may be given several times;\n"
-                                  "default: MODEL/heldout.txt" },
-        { O_QUICK, "quick", NULL, "tiny shapes, a few seconds: shows that the bench works; its figures mean nothing" },
-        CLI_ROW_THREADS, CLI_ROW_WEIGHTS, CLI_ROW_JSON, CLI_ROW_HELP, CLI_ROW_END },
-    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is half the distance of the quartiles over\n"
-             "the median. The default run takes minutes and under 6 GB of memory; run it on a quiet machine.\n"
+    .opts =
+        (const cli_opt[]){
+            { O_GEOMETRY, "geometry", "NAME",
+              "published: kernels and a whole model of the published shapes, with random weights "
+              "and caches;\n"
+              "nano: MODEL, end to end; default: both" },
+            { O_ONLY, "only", "LIST", "parts to run, e.g. weights,topk (--list shows them)" },
+            { O_LIST, "list", NULL, "list the parts and exit" },
+            { O_RUNS, "runs", "N", "timed runs of each row, 1-99, default 7: the median counts" },
+            { O_TEXT, "text", "FILE",
+              "text for the tokenizer row, at least 4 MB for its target; may be given several "
+              "times;\n"
+              "default: MODEL/heldout.txt" },
+            { O_QUICK, "quick", NULL,
+              "tiny shapes, a few seconds: shows that the bench works; its figures mean nothing" },
+            CLI_ROW_THREADS,
+            CLI_ROW_WEIGHTS,
+            CLI_ROW_JSON,
+            CLI_ROW_HELP,
+            CLI_ROW_END },
+    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is "
+             "half the distance of the quartiles over\n"
+             "the median. The default run takes minutes and under 6 GB of memory; run it on a "
+             "quiet machine.\n"
              "\n"
              "examples:\n"
              "  mote bench models/nano\n"
@@ -53,7 +68,8 @@ static void check_parts(const cli_args *a, const char *list)
         while ((name = mote_bench_part(i, NULL)) && (strlen(name) != n || strncmp(name, at, n)))
             i++;
         if (!name)
-            cli_usage_error(a, "--only: there is no part '%.*s'; 'mote bench --list' names them", (int)n, at);
+            cli_usage_error(a, "--only: there is no part '%.*s'; 'mote bench --list' names them",
+                            (int)n, at);
     }
 }
 
@@ -80,8 +96,9 @@ static void print_limits(const char *what, const json_t *l)
 {
     if (!l)
         return;
-    printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s", what, figure(number(l, "read_gb_s")),
-           figure(number(l, "fp32_fma_gflop_s")), figure(number(l, "bf16_dot_gflop_s")), figure(number(l, "int8_vnni_gop_s")));
+    printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s",
+           what, figure(number(l, "read_gb_s")), figure(number(l, "fp32_fma_gflop_s")),
+           figure(number(l, "bf16_dot_gflop_s")), figure(number(l, "int8_vnni_gop_s")));
     if (!isnan(number(l, "empty_loop_us")))
         printf("   empty loop %s us", figure(number(l, "empty_loop_us")));
     printf("\n");
@@ -89,16 +106,19 @@ static void print_limits(const char *what, const json_t *l)
 
 static void print_rows(const json_t *rows)
 {
-    static const char *const headings[] = { "row", "shape", ">value", "unit", ">limit", ">ratio", ">target", "", ">spread" };
+    static const char *const headings[] = { "row",    "shape",   ">value", "unit",   ">limit",
+                                            ">ratio", ">target", "",       ">spread" };
     cli_table *t = cli_table_create(sizeof headings / sizeof *headings, headings);
     size_t i;
     json_t *row;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         const json_t *met = json_object_get(row, "met");
         double target = number(row, "target"), spread = number(row, "spread");
         char goal[40] = "-", noise[40] = "-";
         if (!isnan(target))
-            snprintf(goal, sizeof goal, "%s%.4g", json_is_true(json_object_get(row, "lower_is_better")) ? "<= " : ">= ", target);
+            snprintf(goal, sizeof goal, "%s%.4g",
+                     json_is_true(json_object_get(row, "lower_is_better")) ? "<= " : ">= ", target);
         if (!isnan(spread))
             snprintf(noise, sizeof noise, "%.1f%%", spread * 100);
         cli_table_add(t, text_of(row, "name"));
@@ -119,11 +139,13 @@ static void print_bench(const json_t *o)
     print_limits("limits        ", json_object_get(o, "limits"));
     print_limits("  one thread  ", json_object_get(o, "limits_one_thread"));
     print_limits("  at the end  ", json_object_get(o, "limits_at_end"));
-    printf("%.0f threads, %s kernels, load average %s before and %s after%s\n\n", number(o, "threads"), text_of(o, "kernels"),
-           figure(number(o, "load_average_before")), figure(number(o, "load_average_after")),
+    printf("%.0f threads, %s kernels, load average %s before and %s after%s\n\n",
+           number(o, "threads"), text_of(o, "kernels"), figure(number(o, "load_average_before")),
+           figure(number(o, "load_average_after")),
            json_is_true(json_object_get(o, "quick")) ? ", QUICK: the figures mean nothing" : "");
     print_rows(json_object_get(o, "rows"));
-    printf("\n%.0f s, at most %s of memory\n", number(o, "total_seconds"), cli_bytes(number(o, "peak_rss_bytes")));
+    printf("\n%.0f s, at most %s of memory\n", number(o, "total_seconds"),
+           cli_bytes(number(o, "peak_rss_bytes")));
 }
 
 int cli_bench(int argc, char **argv)
@@ -136,7 +158,9 @@ int cli_bench(int argc, char **argv)
     cli_args_init(&a, &usage, argc, argv);
     while ((id = cli_next(&a)) != CLI_END)
         switch (id) {
-        case O_GEOMETRY: p.geometry = cli_choice(&a, geometries) ? MOTE_BENCH_NANO : MOTE_BENCH_PUBLISHED; break;
+        case O_GEOMETRY:
+            p.geometry = cli_choice(&a, geometries) ? MOTE_BENCH_NANO : MOTE_BENCH_PUBLISHED;
+            break;
         case O_ONLY: check_parts(&a, p.only = a.value); break;
         case O_RUNS: p.runs = (int)cli_uint(&a, 1, 99); break;
         case O_TEXT: cli_append(&texts, &p.n_texts, a.value); break;

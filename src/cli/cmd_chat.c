@@ -1,5 +1,5 @@
-/* mote chat: a conversation in the terminal. Options and the commands that start with a slash; where messages come from is
- * chat_input.c's, turns are chat_turn.c's. */
+/* mote chat: a conversation in the terminal. Options and the commands that start with a slash;
+ * where messages come from is chat_input.c's, turns are chat_turn.c's. */
 #include "cli/cmd_chat.h"
 
 #include <ctype.h>
@@ -14,69 +14,107 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-enum { O_THINK = 1200, O_EFFORT, O_SYSTEM, O_CTX, O_HISTORY, O_NO_SNAPSHOT, O_MESSAGES, O_TOOLS,
-       O_FORMAT, O_SHOW, O_IDS };
+enum {
+    O_THINK = 1200,
+    O_EFFORT,
+    O_SYSTEM,
+    O_CTX,
+    O_HISTORY,
+    O_NO_SNAPSHOT,
+    O_MESSAGES,
+    O_TOOLS,
+    O_FORMAT,
+    O_SHOW,
+    O_IDS
+};
 
 static const cli_usage usage = {
     .command = "chat",
     .operands = "MODEL",
-    .about = "Talk to a model. The session is kept, so a turn computes only what is new. Each line is one message, from a terminal\n"
-             "and from a file or pipe alike; one that ends with a backslash goes on in the next, and one that begins with \"\"\"\n"
-             "goes on to a line that ends with \"\"\". In a terminal a paste is text of one message, whatever lines it has, and\n"
-             "Alt-Enter begins a line. Ctrl-C stops a reply or throws away what was typed, twice at an empty prompt it leaves.",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_SYSTEM, "system", "TEXT", "the system message; default none" },
-        { O_THINK, "think", NULL, "thinking mode: the model reasons before it answers (shown dimmed)" },
-        { O_EFFORT, "effort", "N",
-          "reasoning effort in thinking mode: 1-100, or low (50), high (75, default), max (100)" },
-        { O_MESSAGES, "messages", "FILE",
-          "answer the conversation in FILE (a JSON array of messages; - is stdin), and end" },
-        { O_TOOLS, "tools", "FILE",
-          "tools that the model may call: a JSON array of OpenAI-style definitions" },
-        { O_FORMAT, "response-format", "FILE", "what the reply must look like, as JSON" },
-        { O_SHOW, "show-prompt", NULL,
-          "with --messages: print the exact text of the prompt, nothing else; loads no weights" },
-        { O_IDS, "ids", NULL,
-          "with --show-prompt: print its token ids instead, in one line, separated by commas" },
-        { 'n', "tokens", "N", "at most N tokens a reply; default 2048" },
-        CLI_ROWS_SAMPLING,
-        { O_CTX, "ctx", "N", "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for it" },
-        CLI_ROWS_STORE,
-        { O_NO_SNAPSHOT, "no-snapshot", NULL, "do not save the session's state in the store after each turn. With it (the default) a\n"
-                                              "conversation from --history goes on exactly, without replay" },
-        { O_HISTORY, "history", "FILE", "go on with the conversation in FILE if it exists, and write it there after each turn" },
-        CLI_ROW_KV,
-        CLI_ROW_PROFILE,
-        CLI_ROW_PREFILL,
-        CLI_ROW_MATH,
-        CLI_ROW_WEIGHTS,
-        CLI_ROW_THREADS,
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit. Nothing else that starts with a\n"
-             "slash is a command; a message that starts with // is said with one slash.\n"
-             "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, new_tokens = prompt tokens\n"
-             "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
-             "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those of them that came from a\n"
-             "server, replayed_tokens = those that ran again, from_snapshot, exact = the bits of the same conversation in one\n"
-             "process without a store.\n"
-             "tool_calls (null without) as in messages. With --show-prompt: prompt, and with --ids\n"
-             "ids[].\n"
-             "\n"
-             "examples:\n"
-             "  mote chat models/nano --system 'You are a novelist.'\n"
-             "  echo 'How do you do?' | mote chat models/nano --temp 0\n"
-             "  mote chat models/nano --store ~/.cache/mote --history letters.json\n"
-             "  mote chat models/nano --messages talk.json --tools tools.json --think --show-prompt",
+    .about = "Talk to a model. The session is kept, so a turn computes only what is new. Each line "
+             "is one message, from a terminal\n"
+             "and from a file or pipe alike; one that ends with a backslash goes on in the next, "
+             "and one that begins with \"\"\"\n"
+             "goes on to a line that ends with \"\"\". In a terminal a paste is text of one "
+             "message, whatever lines it has, and\n"
+             "Alt-Enter begins a line. Ctrl-C stops a reply or throws away what was typed, twice "
+             "at an empty prompt it leaves.",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_SYSTEM, "system", "TEXT", "the system message; default none" },
+            { O_THINK, "think", NULL,
+              "thinking mode: the model reasons before it answers (shown dimmed)" },
+            { O_EFFORT, "effort", "N",
+              "reasoning effort in thinking mode: 1-100, or low (50), high (75, default), max "
+              "(100)" },
+            { O_MESSAGES, "messages", "FILE",
+              "answer the conversation in FILE (a JSON array of messages; - is stdin), and end" },
+            { O_TOOLS, "tools", "FILE",
+              "tools that the model may call: a JSON array of OpenAI-style definitions" },
+            { O_FORMAT, "response-format", "FILE", "what the reply must look like, as JSON" },
+            { O_SHOW, "show-prompt", NULL,
+              "with --messages: print the exact text of the prompt, nothing else; loads no "
+              "weights" },
+            { O_IDS, "ids", NULL,
+              "with --show-prompt: print its token ids instead, in one line, separated by commas" },
+            { 'n', "tokens", "N", "at most N tokens a reply; default 2048" },
+            CLI_ROWS_SAMPLING,
+            { O_CTX, "ctx", "N",
+              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for "
+              "it" },
+            CLI_ROWS_STORE,
+            { O_NO_SNAPSHOT, "no-snapshot", NULL,
+              "do not save the session's state in the store after each turn. With it (the default) "
+              "a\n"
+              "conversation from --history goes on exactly, without replay" },
+            { O_HISTORY, "history", "FILE",
+              "go on with the conversation in FILE if it exists, and write it there after each "
+              "turn" },
+            CLI_ROW_KV,
+            CLI_ROW_PROFILE,
+            CLI_ROW_PREFILL,
+            CLI_ROW_MATH,
+            CLI_ROW_WEIGHTS,
+            CLI_ROW_THREADS,
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes =
+        "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit. Nothing "
+        "else that starts with a\n"
+        "slash is a command; a message that starts with // is said with one slash.\n"
+        "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, "
+        "new_tokens = prompt tokens\n"
+        "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, "
+        "decode_tokens_per_s, seed;\n"
+        "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those "
+        "of them that came from a\n"
+        "server, replayed_tokens = those that ran again, from_snapshot, exact = the bits of the "
+        "same conversation in one\n"
+        "process without a store.\n"
+        "tool_calls (null without) as in messages. With --show-prompt: prompt, and with --ids\n"
+        "ids[].\n"
+        "\n"
+        "examples:\n"
+        "  mote chat models/nano --system 'You are a novelist.'\n"
+        "  echo 'How do you do?' | mote chat models/nano --temp 0\n"
+        "  mote chat models/nano --store ~/.cache/mote --history letters.json\n"
+        "  mote chat models/nano --messages talk.json --tools tools.json --think --show-prompt",
 };
 
 /* ---- commands ---- */
-typedef struct chat_command { const char *name, *arg, *help; int (*run)(chat *c, const char *arg, size_t n); } chat_command;
+typedef struct chat_command {
+    const char *name, *arg, *help;
+    int (*run)(chat *c, const char *arg, size_t n);
+} chat_command;
 
 static int command_help(chat *c, const char *arg, size_t n);
-static int command_quit(chat *c, const char *arg, size_t n) { (void)c, (void)arg, (void)n; return CLI_CHAT_QUIT; }
+static int command_quit(chat *c, const char *arg, size_t n)
+{
+    (void)c, (void)arg, (void)n;
+    return CLI_CHAT_QUIT;
+}
 
 static int command_reset(chat *c, const char *arg, size_t n)
 {
@@ -99,7 +137,8 @@ static int command_system(chat *c, const char *arg, size_t n)
         cli_say("mote: out of memory for the system text");
         return CLI_FAILED;
     }
-    cli_say(n ? "(system text set; the conversation is computed anew with it)" : "(no system text)");
+    cli_say(n ? "(system text set; the conversation is computed anew with it)"
+              : "(no system text)");
     return CLI_OK;
 }
 
@@ -111,7 +150,8 @@ static int command_regen(chat *c, const char *arg, size_t n)
         cli_say("mote: /regen: nothing was said yet");
         return CLI_OK;
     }
-    const char *role = json_string_value(json_object_get(json_array_get(c->messages, n - 1), "role"));
+    const char *role = json_string_value(
+        json_object_get(json_array_get(c->messages, n - 1), "role"));
     if (!strcmp(role, "assistant"))
         json_array_remove(c->messages, n - 1);
     return cli_chat_answer(c);
@@ -140,13 +180,15 @@ static int command_save(chat *c, const char *arg, size_t n)
     (void)n;
     mote_err err = { 0 };
     json_t *all = json_array();
-    int whole = !c->system || !json_array_append_new(all, json_pack("{s:s, s:O}", "role", "system", "content", c->system));
+    int whole = !c->system || !json_array_append_new(all, json_pack("{s:s, s:O}", "role", "system",
+                                                                    "content", c->system));
     whole = whole && !json_array_extend(all, c->messages);
     char *data = whole ? json_dumps(all, JSON_INDENT(2)) : NULL;
     size_t n_messages = json_array_size(all);
     json_decref(all);
     mote__replace out;
-    int rc = data ? mote__replace_begin(&out, arg, 0666, &err) : mote__fail(&err, MOTE_ENOMEM, "%s: out of memory", arg);
+    int rc = data ? mote__replace_begin(&out, arg, 0666, &err)
+                  : mote__fail(&err, MOTE_ENOMEM, "%s: out of memory", arg);
     if (!rc) {
         fputs(data, out.file);
         fputc('\n', out.file);
@@ -180,19 +222,21 @@ static int command_help(chat *c, const char *arg, size_t n)
     return CLI_OK;
 }
 
-/* "/frob": a word that looks like a command, and nothing else. "/etc/passwd" and "/frob is not a command" are text. */
+/* "/frob": a word that looks like a command, and nothing else. "/etc/passwd" and "/frob is not a
+ * command" are text. */
 static int like_a_command(const char *said, size_t n)
 {
     for (size_t i = 1; i < n; i++)
-        if (!(said[i] >= 'a' && said[i] <= 'z') && !(said[i] >= 'A' && said[i] <= 'Z') && said[i] != '-' && said[i] != '_')
+        if (!(said[i] >= 'a' && said[i] <= 'z') && !(said[i] >= 'A' && said[i] <= 'Z') &&
+            said[i] != '-' && said[i] != '_')
             return 0;
     return n > 1;
 }
 
 static int refuse(const chat *c) { return c->interactive ? CLI_OK : CLI_FAILED; }
 
-/* The command that a message is, or NULL: it is text. Only the names of the table are commands, at the very beginning and, where
- * they take no text, alone in their line. */
+/* The command that a message is, or NULL: it is text. Only the names of the table are commands, at
+ * the very beginning and, where they take no text, alone in their line. */
 static const chat_command *find_command(const char *said, size_t n, const char **arg)
 {
     size_t word = 0;
@@ -212,13 +256,15 @@ int cli_chat_take(chat *c, const char *said, size_t n, int quoted)
     if (!quoted && said[0] == '/' && !(n > 1 && said[1] == '/')) {
         const chat_command *command = find_command(said, n, &arg);
         if (command && !command->arg[0] && *arg) {
-            cli_say("mote: %s takes no text (/%s says it to the model)", command->name, command->name);
+            cli_say("mote: %s takes no text (/%s says it to the model)", command->name,
+                    command->name);
             return refuse(c);
         }
         if (command)
             return command->run(c, arg, n - (size_t)(arg - said));
         if (like_a_command(said, n)) {
-            cli_say("mote: unknown command '%.*s' (/help lists them; /%.*s says it to the model)", (int)n, said, (int)n, said);
+            cli_say("mote: unknown command '%.*s' (/help lists them; /%.*s says it to the model)",
+                    (int)n, said, (int)n, said);
             return refuse(c);
         }
     } else if (!quoted && said[0] == '/') {
@@ -236,8 +282,13 @@ int cli_chat_take(chat *c, const char *said, size_t n, int quoted)
 /* --effort: a number, or a word of the published format. */
 static int effort(const cli_args *a)
 {
-    static const struct { const char *name; int n; } words[] = {
-        { "low", 50 }, { "high", 75 }, { "max", 100 },
+    static const struct {
+        const char *name;
+        int n;
+    } words[] = {
+        { "low", 50 },
+        { "high", 75 },
+        { "max", 100 },
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(a->value, words[i].name))
@@ -259,8 +310,8 @@ int cli_chat(int argc, char **argv)
         if (cli_sampling_option(&c.sampling, &a, id) || cli_store_option(&c.store, &a, id))
             continue;
         switch (id) {
-        case 'n':      c.n_max = cli_uint(&a, 1, UINT32_MAX); break;
-        case O_THINK:  c.format.thinking = 1; break;
+        case 'n': c.n_max = cli_uint(&a, 1, UINT32_MAX); break;
+        case O_THINK: c.format.thinking = 1; break;
         case O_EFFORT:
             c.format.reasoning_effort = effort(&a);
             has_effort = 1;
@@ -279,12 +330,12 @@ int cli_chat(int argc, char **argv)
             c.no_snapshot = 1;
             c.store.needs_store = "--no-snapshot";
             break;
-        case O_CTX:    c.max_context = cli_size(&a); break;
+        case O_CTX: c.max_context = cli_size(&a); break;
         case O_MESSAGES: messages = a.value; break;
-        case O_TOOLS:  tools = a.value; break;
+        case O_TOOLS: tools = a.value; break;
         case O_FORMAT: response_format = a.value; break;
-        case O_SHOW:   show = 1; break;
-        case O_IDS:    ids = 1; break;
+        case O_SHOW: show = 1; break;
+        case O_IDS: ids = 1; break;
         }
     }
     const char *path = cli_operand(&a, 0, "MODEL");
@@ -318,13 +369,15 @@ int cli_chat(int argc, char **argv)
     if (!rc && !c.info.has_tokenizer)
         rc = mote__fail(&err, MOTE_EINVAL, "%s: there is no tokenizer.json", path);
     if (!rc && !c.info.has_chat)
-        rc = mote__fail(&err, MOTE_EUNSUPPORTED, "%s: the chat format of a '%s' model is not known; 'mote run' completes prompts", path,
-                        c.info.family);
-    if (!rc)   /* tools, format, wording: good before anything is computed */
+        rc = mote__fail(
+            &err, MOTE_EUNSUPPORTED,
+            "%s: the chat format of a '%s' model is not known; 'mote run' completes prompts", path,
+            c.info.family);
+    if (!rc) /* tools, format, wording: good before anything is computed */
         rc = cli_chat_check(&c, &err);
     if (!rc && c.max_context > c.info.max_context)
-        rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(c.max_context),
-                        cli_count(c.info.max_context));
+        rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
+                        cli_count(c.max_context), cli_count(c.info.max_context));
     if (!rc)
         rc = cli_sampling_finish(&c.sampling, &c.info, &c.sample, &err);
     if (!rc && c.history)

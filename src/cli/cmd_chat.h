@@ -1,4 +1,5 @@
-/* A conversation, its turns (chat_turn.c) and its file (chat_history.c), as the chat command's loops and commands (chat.c) see them. */
+/* A conversation, its turns (chat_turn.c) and its file (chat_history.c), as the chat command's
+ * loops and commands (chat.c) see them. */
 #ifndef MOTE_CLI_CMD_CHAT_H
 #define MOTE_CLI_CMD_CHAT_H
 
@@ -9,36 +10,43 @@
 #include "cli/opts.h"
 #include "cli/store_opts.h"
 
-typedef struct text { char *data; size_t n, capacity; } text;       /* bytes, 0-terminated once not empty */
+/* bytes, 0-terminated once not empty */
+typedef struct text {
+    char *data;
+    size_t n, capacity;
+} text;
 
 typedef struct chat {
     cli_args *a;
     mote_model *model;
     mote_model_info info;
     mote_session *session;
-    size_t max_context;            /* as asked, 0: the model's               */
-    json_t *messages;              /* {role, content, reasoning_content}     */
-    json_t *system;                /* a string, owned, or NULL               */
+    size_t max_context; /* as asked, 0: the model's */
+    json_t *messages;   /* {role, content, reasoning_content} */
+    json_t *system;     /* a string, owned, or NULL */
     mote_chat_params format;
-    char *given, *tools, *response_format;     /* owned: texts of --messages (used in place of
-                                      messages), ..., or NULL */
-    const char *given_files[3];    /* their names                            */
+    char *given, *tools, *response_format; /* owned: texts of --messages (used in place of
+                                  messages), ..., or NULL */
+    const char *given_files[3];            /* their names */
     cli_sampling sampling;
     mote_sample_params sample;
     size_t n_max, n_turns;
-    text held;                     /* of the session's tokens                */
+    text held; /* of the session's tokens */
     size_t mark_bytes, mark_tokens;
     cli_store store;
     int no_snapshot;
-    char *history;                 /* file name, owned, or NULL              */
-    mote__file_id history_state;   /* when this chat last read or wrote it   */
-    int32_t *saved_ids;            /* owned: the session's tokens after the last turn, perhaps of another process */
-    size_t n_saved, saved_mark;    /* saved_mark: mark_tokens then, 0 = none */
-    /* where windows began (mote_session_origin): at the mark; of the saved tokens, at their mark and at their end */
+    char *history;               /* file name, owned, or NULL */
+    mote__file_id history_state; /* when this chat last read or wrote it */
+    /* owned: the session's tokens after the last turn, perhaps of another process */
+    int32_t *saved_ids;
+    size_t n_saved, saved_mark; /* saved_mark: mark_tokens then, 0 = none */
+    /* where windows began (mote_session_origin): at the mark; of the saved tokens, at their mark
+     * and at their end */
     size_t mark_origin, saved_mark_origin, saved_origin;
-    int approximate, saved_approximate;    /* something is not what one process without a store would say */
-    int status;                    /* for cli_session_create                 */
-    int interactive, dim;          /* dim: stdout understands escapes        */
+    /* something is not what one process without a store would say */
+    int approximate, saved_approximate;
+    int status;           /* for cli_session_create */
+    int interactive, dim; /* dim: stdout understands escapes */
     size_t scratch_peak;
 } chat;
 
@@ -59,11 +67,13 @@ int cli_chat_check(const chat *c, mote_err *err);
 int cli_chat_show_prompt(chat *c, const char *path, int ids);
 /* Remember the session's tokens in saved_ids. */
 int cli_chat_save_ids(chat *c, mote_err *err);
-/* messages, system (where none was given), n_turns and saved_ids from the history file, if there is one; and all of them into it, or
- * into another file (c->history then names it) where somebody else has changed it. */
+/* messages, system (where none was given), n_turns and saved_ids from the history file, if there is
+ * one; and all of them into it, or into another file (c->history then names it) where somebody else
+ * has changed it. */
 int cli_chat_load_history(chat *c, mote_err *err);
 int cli_chat_save_history(chat *c, mote_err *err);
-/* A whole message or command, n bytes and a 0 (n > 0). quoted: no command, whatever it says. Exit status or CLI_CHAT_QUIT. */
+/* A whole message or command, n bytes and a 0 (n > 0). quoted: no command, whatever it says. Exit
+ * status or CLI_CHAT_QUIT. */
 enum { CLI_CHAT_QUIT = -1 };
 int cli_chat_take(chat *c, const char *text, size_t n, int quoted);
 /* Take messages until the input ends. Exit status. */

@@ -1,4 +1,5 @@
-/* mote eval: what a cache format costs on a text. The measuring is done by lab/; this reads options and prints. */
+/* mote eval: what a cache format costs on a text. The measuring is done by lab/; this reads options
+ * and prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,97 +21,170 @@
 #include "lab/report.h"
 #include "lab/corpus.h"
 
-enum { O_TEXT = 1200, O_CTX, O_WINDOWS, O_NO_KL, O_PLAIN, O_BASE, O_NO_LOSS, O_NEEDLE, O_DEPTHS, O_SAMPLES, O_SEED, O_CUT, O_KV_ERROR, O_BLAME, O_BLAME_TOPK };
+enum {
+    O_TEXT = 1200,
+    O_CTX,
+    O_WINDOWS,
+    O_NO_KL,
+    O_PLAIN,
+    O_BASE,
+    O_NO_LOSS,
+    O_NEEDLE,
+    O_DEPTHS,
+    O_SAMPLES,
+    O_SEED,
+    O_CUT,
+    O_KV_ERROR,
+    O_BLAME,
+    O_BLAME_TOPK
+};
 enum { DECODE_TOKENS = 32 };
 
 static const cli_usage usage = {
     .command = "eval",
     .operands = "MODEL",
-    .about = "Measure the model on a text, format by format. Windows are BOS + consecutive ctx - 1 tokens from the start of the\n"
-             "text; every token after BOS is predicted from all before it (a full pass), and means are per predicted token.",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_TEXT, "text", "FILE", "the text; - is standard input (required). Special tokens written in it are recognised" },
-        { O_CTX, "ctx", "LIST", "window lengths in tokens, e.g. 1K,4K (K = 1024); default 4096" },
-        { O_WINDOWS, "windows", "N", "how many windows of each length; default 1, 0 = as many whole ones as the text has" },
-        { CLI_O_KV, "kv", "LIST", "cache formats to compare, one row each: words of the main format separated by commas\n"
-                                  "(fp4,fp8,bf16), or full specs separated by semicolons\n"
-                                  "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4; for\n"
-                                  "Llama-style models bf16 ('key=fp8,value=fp4;fp8').\n" CLI_KV_FORMATS },
-        CLI_ROW_PROFILE,
-        { O_BASE, "base", "SPEC", "formats that KL and top-1 agreement are taken against; default bf16 (the main part). With\n"
-                                  "main=f32,index=f32,window=f32 nothing of the cache is rounded" },
-        { O_NO_KL, "no-kl", NULL, "do not compare with the base" },
-        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
-        { O_NO_LOSS, "no-loss", NULL, "leave the table of losses out: only what the next options ask for" },
-        { O_NEEDLE, "needle", NULL, "hide facts (numbers and names) in the text at several depths and ask for them at the end" },
-        { O_DEPTHS, "depths", "LIST", "where, in percent of the text, ascending; default 0,10,20,30,40,50,60,70,80,90,100 (at most 32)" },
-        { O_SAMPLES, "samples", "N", "contexts of each length, each with other needles; default 2" },
-        { O_SEED, "seed", "N", "what the needles are drawn from; default 1. The same seed gives the same contexts" },
-        { O_CUT, "cut", "LIST", "what bounded prefill and a hit in a store cost: losses behind these positions of each window" },
-        { O_KV_ERROR, "kv-error", NULL, "relative error of the stored KV itself, by layer and part, against f32 (first window)" },
-        { O_BLAME, "blame", NULL, "switch one cause at a time (main, index, window format, top-k, candidates, prefill, replay) and say\n"
-                                  "which explains the loss; of the first format of --kv, and of the needles too with --needle" },
-        { O_BLAME_TOPK, "blame-topk", "N", "entries a query attends to in the exact baseline; default 4 times the model's top-k, 0 = all" },
-        CLI_ROWS_STORE,
-        { CLI_O_PREFILL, "prefill", "MODE", "for the two speeds and the needles' contexts: bounded (default), exact, full; see\n"
-                                            "'mote run --help'" },
-        CLI_ROW_MATH,
-        CLI_ROW_WEIGHTS,
-        CLI_ROW_THREADS,
-        CLI_ROWS_PICTURES,
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "loss = mean of -ln p(token); perplexity = e^loss; kl = mean over positions of sum p ln(p / q), p with the base's cache,\n"
-             "q with the row's; top1_agreement = share of positions whose likeliest token is the same. A row that is the base is its\n"
-             "own yardstick: 0 and 1. _se: standard error of a mean, over tokens or blocks of 32, the larger. Speeds come from an\n"
-             "ordinary session on the first window, with --prefill: its text but the last 32 tokens is read (prefill_tokens_per_s),\n"
-             "those are decoded one by one (decode_tokens_per_s). peak_bytes = the session's share of memory and scratch at its\n"
-             "largest during the full pass.\n"
-             "\n"
-             "With --store a window is looked up in DIR and written to it like a prompt of 'mote run' (all but its last two tokens\n"
-             "are looked up). Tokens that were found are not run and not scored: tokens, loss, perplexity and KL are of what was\n"
-             "computed after the hit. cold_loss is the loss of the same tokens without the store (run only where something was\n"
-             "reused), loss_minus_cold the paired difference: what the hit costs. The base is always run cold. Windows of several\n"
-             "lengths begin alike, so --ctx 1K,4K hits in its second row.\n"
-             "\n"
-             "--needle: a context holds one needle per depth, ' The secret number of Susan Hale is 4817.'; a question repeats its\n"
-             "words up to the answer. recall = share of answers whose every token is the likeliest one; choice = share that is\n"
-             "likelier than each answer of the other needles of its kind, which stand in the same context; greedy = share whose\n"
-             "generated text begins with the answer; logp = ln p(answer); margin = logp less the mean of those others: graded where\n"
-             "recall is 0 or 1. The base (--base) is asked too.\n"
-             "--cut: cold = the prefix read whole; minus_cold = loss of the same tokens less cold's; beyond_noise = more than 3\n"
-             "errors.\n"
-             "--kv-error: |stored - f32| / |f32| over all values: rounding = of f32's own values rounded once, error = of what is\n"
-             "stored, the errors of all layers before included.\n"
-             "--blame: exact = f32 everywhere, --blame-topk entries attended to, every one scored, full prefill; full = the first\n"
-             "--kv, the model's top-k and candidates, bounded prefill, and the prefix (half of the window) coming back after a hit\n"
-             "by bounded replay. alone = exact but for one cause, less exact; last = full, less full but for the cause. Judged real\n"
-             "beyond 3 standard errors, both ways: it costs. KL is told over that of a control (all parts bf16): any rounding moves\n"
-             "a trained model somewhat, however small.\n"
-             "\n"
-             "JSON: rows[] {kv, ctx, windows, tokens, loss, loss_se, perplexity, kl, kl_se, kl_vs_bf16 (kl, where the base is bf16),\n"
-             "top1_agreement, kv_bytes_per_token, prefill_tokens_per_s, decode_tokens_per_s, full_pass_tokens_per_s, peak_bytes};\n"
-             "with --store also {reused_tokens + computed_tokens = windows x ctx, replayed_tokens (reused ones that ran again),\n"
-             "exact, cold_loss, cold_perplexity, loss_minus_cold, loss_minus_cold_se}; null where not measured. needle {seed,\n"
-             "samples, depths[], rows[] {kv, ctx, asked, recall, choice, greedy, logp, margin, margin_se, logp_minus_base, ...},\n"
-             "cells[] (the same by depth)}; cuts[] {kv, ctx, cut, tokens, cold_loss, ways[]}; kv_error[] {kv, ctx, rows[] {layer,\n"
-             "part, format, vectors, rounding, error}}; blame[] {ctx, kv, cut, loss and needle {exact, full, total, total_se,\n"
-             "causes[] {cause, alone, alone_se, last, last_se, judgement}, rest, verdict[]}, kl[], kl_verdict}. base, text, math,\n"
-             "prefill, threads, cpu.\n"
-             "\n"
-             "examples:\n"
-             "  mote eval models/nano --text models/nano/heldout.txt --kv fp4,fp8,bf16\n"
-             "  mote eval models/nano --text book.txt --ctx 1K,8K --windows 0 --no-kl --json\n"
-             "  mote eval models/nano --text book.txt --ctx 1K,4K --store /tmp/store --replay bounded\n"
-             "  mote eval models/nano --text book.txt --no-loss --needle --ctx 1K,4K,16K --kv fp4,bf16\n"
-             "  mote eval models/nano --text book.txt --ctx 4K --windows 4 --blame",
+    .about = "Measure the model on a text, format by format. Windows are BOS + consecutive ctx - 1 "
+             "tokens from the start of the\n"
+             "text; every token after BOS is predicted from all before it (a full pass), and means "
+             "are per predicted token.",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_TEXT, "text", "FILE",
+              "the text; - is standard input (required). Special tokens written in it are "
+              "recognised" },
+            { O_CTX, "ctx", "LIST",
+              "window lengths in tokens, e.g. 1K,4K (K = 1024); default 4096" },
+            { O_WINDOWS, "windows", "N",
+              "how many windows of each length; default 1, 0 = as many whole ones as the text "
+              "has" },
+            { CLI_O_KV, "kv", "LIST",
+              "cache formats to compare, one row each: words of the main format separated by "
+              "commas\n"
+              "(fp4,fp8,bf16), or full specs separated by semicolons\n"
+              "('main=fp4,index=fp8;main=fp8'); may be given several times. Default fp4; for\n"
+              "Llama-style models bf16 ('key=fp8,value=fp4;fp8').\n" CLI_KV_FORMATS },
+            CLI_ROW_PROFILE,
+            { O_BASE, "base", "SPEC",
+              "formats that KL and top-1 agreement are taken against; default bf16 (the main "
+              "part). With\n"
+              "main=f32,index=f32,window=f32 nothing of the cache is rounded" },
+            { O_NO_KL, "no-kl", NULL, "do not compare with the base" },
+            { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+            { O_NO_LOSS, "no-loss", NULL,
+              "leave the table of losses out: only what the next options ask for" },
+            { O_NEEDLE, "needle", NULL,
+              "hide facts (numbers and names) in the text at several depths and ask for them at "
+              "the end" },
+            { O_DEPTHS, "depths", "LIST",
+              "where, in percent of the text, ascending; default 0,10,20,30,40,50,60,70,80,90,100 "
+              "(at most 32)" },
+            { O_SAMPLES, "samples", "N",
+              "contexts of each length, each with other needles; default 2" },
+            { O_SEED, "seed", "N",
+              "what the needles are drawn from; default 1. The same seed gives the same contexts" },
+            { O_CUT, "cut", "LIST",
+              "what bounded prefill and a hit in a store cost: losses behind these positions of "
+              "each window" },
+            { O_KV_ERROR, "kv-error", NULL,
+              "relative error of the stored KV itself, by layer and part, against f32 (first "
+              "window)" },
+            { O_BLAME, "blame", NULL,
+              "switch one cause at a time (main, index, window format, top-k, candidates, prefill, "
+              "replay) and say\n"
+              "which explains the loss; of the first format of --kv, and of the needles too with "
+              "--needle" },
+            { O_BLAME_TOPK, "blame-topk", "N",
+              "entries a query attends to in the exact baseline; default 4 times the model's "
+              "top-k, 0 = all" },
+            CLI_ROWS_STORE,
+            { CLI_O_PREFILL, "prefill", "MODE",
+              "for the two speeds and the needles' contexts: bounded (default), exact, full; see\n"
+              "'mote run --help'" },
+            CLI_ROW_MATH,
+            CLI_ROW_WEIGHTS,
+            CLI_ROW_THREADS,
+            CLI_ROWS_PICTURES,
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes =
+        "loss = mean of -ln p(token); perplexity = e^loss; kl = mean over positions of sum p ln(p "
+        "/ q), p with the base's cache,\n"
+        "q with the row's; top1_agreement = share of positions whose likeliest token is the same. "
+        "A row that is the base is its\n"
+        "own yardstick: 0 and 1. _se: standard error of a mean, over tokens or blocks of 32, the "
+        "larger. Speeds come from an\n"
+        "ordinary session on the first window, with --prefill: its text but the last 32 tokens is "
+        "read (prefill_tokens_per_s),\n"
+        "those are decoded one by one (decode_tokens_per_s). peak_bytes = the session's share of "
+        "memory and scratch at its\n"
+        "largest during the full pass.\n"
+        "\n"
+        "With --store a window is looked up in DIR and written to it like a prompt of 'mote run' "
+        "(all but its last two tokens\n"
+        "are looked up). Tokens that were found are not run and not scored: tokens, loss, "
+        "perplexity and KL are of what was\n"
+        "computed after the hit. cold_loss is the loss of the same tokens without the store (run "
+        "only where something was\n"
+        "reused), loss_minus_cold the paired difference: what the hit costs. The base is always "
+        "run cold. Windows of several\n"
+        "lengths begin alike, so --ctx 1K,4K hits in its second row.\n"
+        "\n"
+        "--needle: a context holds one needle per depth, ' The secret number of Susan Hale is "
+        "4817.'; a question repeats its\n"
+        "words up to the answer. recall = share of answers whose every token is the likeliest one; "
+        "choice = share that is\n"
+        "likelier than each answer of the other needles of its kind, which stand in the same "
+        "context; greedy = share whose\n"
+        "generated text begins with the answer; logp = ln p(answer); margin = logp less the mean "
+        "of those others: graded where\n"
+        "recall is 0 or 1. The base (--base) is asked too.\n"
+        "--cut: cold = the prefix read whole; minus_cold = loss of the same tokens less cold's; "
+        "beyond_noise = more than 3\n"
+        "errors.\n"
+        "--kv-error: |stored - f32| / |f32| over all values: rounding = of f32's own values "
+        "rounded once, error = of what is\n"
+        "stored, the errors of all layers before included.\n"
+        "--blame: exact = f32 everywhere, --blame-topk entries attended to, every one scored, full "
+        "prefill; full = the first\n"
+        "--kv, the model's top-k and candidates, bounded prefill, and the prefix (half of the "
+        "window) coming back after a hit\n"
+        "by bounded replay. alone = exact but for one cause, less exact; last = full, less full "
+        "but for the cause. Judged real\n"
+        "beyond 3 standard errors, both ways: it costs. KL is told over that of a control (all "
+        "parts bf16): any rounding moves\n"
+        "a trained model somewhat, however small.\n"
+        "\n"
+        "JSON: rows[] {kv, ctx, windows, tokens, loss, loss_se, perplexity, kl, kl_se, kl_vs_bf16 "
+        "(kl, where the base is bf16),\n"
+        "top1_agreement, kv_bytes_per_token, prefill_tokens_per_s, decode_tokens_per_s, "
+        "full_pass_tokens_per_s, peak_bytes};\n"
+        "with --store also {reused_tokens + computed_tokens = windows x ctx, replayed_tokens "
+        "(reused ones that ran again),\n"
+        "exact, cold_loss, cold_perplexity, loss_minus_cold, loss_minus_cold_se}; null where not "
+        "measured. needle {seed,\n"
+        "samples, depths[], rows[] {kv, ctx, asked, recall, choice, greedy, logp, margin, "
+        "margin_se, logp_minus_base, ...},\n"
+        "cells[] (the same by depth)}; cuts[] {kv, ctx, cut, tokens, cold_loss, ways[]}; "
+        "kv_error[] {kv, ctx, rows[] {layer,\n"
+        "part, format, vectors, rounding, error}}; blame[] {ctx, kv, cut, loss and needle {exact, "
+        "full, total, total_se,\n"
+        "causes[] {cause, alone, alone_se, last, last_se, judgement}, rest, verdict[]}, kl[], "
+        "kl_verdict}. base, text, math,\n"
+        "prefill, threads, cpu.\n"
+        "\n"
+        "examples:\n"
+        "  mote eval models/nano --text models/nano/heldout.txt --kv fp4,fp8,bf16\n"
+        "  mote eval models/nano --text book.txt --ctx 1K,8K --windows 0 --no-kl --json\n"
+        "  mote eval models/nano --text book.txt --ctx 1K,4K --store /tmp/store --replay bounded\n"
+        "  mote eval models/nano --text book.txt --no-loss --needle --ctx 1K,4K,16K --kv fp4,bf16\n"
+        "  mote eval models/nano --text book.txt --ctx 4K --windows 4 --blame",
 };
 
 typedef struct request {
     const char *text, *base;
-    const char **specs;           /* owned, split */
+    const char **specs; /* owned, split */
     size_t n_specs;
     uint64_t *ctxs;
     size_t n_ctxs, n_windows;
@@ -122,7 +196,8 @@ typedef struct request {
     cli_store store;
 } request;
 
-/* Commas separate words, semicolons separate specs; a list with '=' and no semicolon is one spec. */
+/* Commas separate words, semicolons separate specs; a list with '=' and no semicolon is one spec.
+ */
 static void split_specs(const cli_args *a, request *q, const char *list)
 {
     const char *separators = strchr(list, ';') ? ";" : strchr(list, '=') ? "" : ",";
@@ -148,7 +223,7 @@ static void parse(cli_args *a, request *q)
         if (cli_store_option(&q->store, a, id))
             continue;
         switch (id) {
-        case O_TEXT:    q->text = a->value; break;
+        case O_TEXT: q->text = a->value; break;
         case O_CTX:
             free(q->ctxs);
             q->ctxs = cli_sizes(a, &q->n_ctxs);
@@ -157,21 +232,30 @@ static void parse(cli_args *a, request *q)
                     cli_usage_error(a, "--ctx: a window needs at least 2 tokens");
             break;
         case O_WINDOWS: q->n_windows = cli_uint(a, 0, UINT32_MAX); break;
-        case CLI_O_KV:  split_specs(a, q, a->value); break;
-        case O_BASE:    q->base = a->value; break;
-        case O_NO_KL:   q->no_kl = 1; break;
-        case O_PLAIN:   q->flags = MOTE_ENCODE_PLAIN; break;
+        case CLI_O_KV: split_specs(a, q, a->value); break;
+        case O_BASE: q->base = a->value; break;
+        case O_NO_KL: q->no_kl = 1; break;
+        case O_PLAIN: q->flags = MOTE_ENCODE_PLAIN; break;
         case O_NO_LOSS: q->no_loss = 1; break;
-        case O_NEEDLE:  q->needle = 1; break;
-        case O_DEPTHS:  q->n_depths = cli_percents(a, q->depths, LAB_MAX_NEEDLES); needs_needle = a->name; break;
-        case O_SAMPLES: q->n_samples = cli_uint(a, 1, 100000); needs_needle = "--samples"; break;
-        case O_SEED:    q->seed = cli_uint(a, 0, INT64_MAX); needs_needle = "--seed"; break;
+        case O_NEEDLE: q->needle = 1; break;
+        case O_DEPTHS:
+            q->n_depths = cli_percents(a, q->depths, LAB_MAX_NEEDLES);
+            needs_needle = a->name;
+            break;
+        case O_SAMPLES:
+            q->n_samples = cli_uint(a, 1, 100000);
+            needs_needle = "--samples";
+            break;
+        case O_SEED:
+            q->seed = cli_uint(a, 0, INT64_MAX);
+            needs_needle = "--seed";
+            break;
         case O_CUT:
             free(q->cuts);
             q->cuts = cli_sizes(a, &q->n_cuts);
             break;
         case O_KV_ERROR: q->kv_error = 1; break;
-        case O_BLAME:   q->blame = 1; break;
+        case O_BLAME: q->blame = 1; break;
         case O_BLAME_TOPK:
             q->blame_topk = cli_uint(a, 0, UINT32_MAX);
             q->blame_topk = q->blame_topk ? q->blame_topk : SIZE_MAX;
@@ -188,7 +272,8 @@ static void parse(cli_args *a, request *q)
     for (size_t i = 0; i < q->n_cuts; i++)
         for (size_t c = 0; c < q->n_ctxs; c++)
             if (q->cuts[i] + 2 > q->ctxs[c])
-                cli_usage_error(a, "--cut: %zu leaves nothing of a window of %zu tokens", (size_t)q->cuts[i], (size_t)q->ctxs[c]);
+                cli_usage_error(a, "--cut: %zu leaves nothing of a window of %zu tokens",
+                                (size_t)q->cuts[i], (size_t)q->ctxs[c]);
     cli_operand(a, 0, "MODEL");
     cli_no_more_operands(a, 1);
     if (!q->text)
@@ -204,7 +289,8 @@ static void parse(cli_args *a, request *q)
 }
 
 /* Every format is tried before the first is measured: a typing error should not cost an hour. */
-static int check_formats(mote_model *model, const cli_args *a, const request *q, int *status, mote_err *err)
+static int check_formats(mote_model *model, const cli_args *a, const request *q, int *status,
+                         mote_err *err)
 {
     int rc = MOTE_OK;
     for (size_t k = 0; !rc && k < q->n_specs; k++) {
@@ -225,7 +311,8 @@ static int check_formats(mote_model *model, const cli_args *a, const request *q,
 /* ---- the store, as lab/ wants it ---- */
 static void store_open(void *ctx) { cli_store_open(ctx); }
 static void store_close(void *ctx) { cli_store_close(ctx); }
-static int store_fill(void *ctx, mote_session *session, const int32_t *ids, size_t n_ids, mote_restored *found, int *exact, mote_err *err)
+static int store_fill(void *ctx, mote_session *session, const int32_t *ids, size_t n_ids,
+                      mote_restored *found, int *exact, mote_err *err)
 {
     cli_store *s = ctx;
     cli_store_attach(s, session);
@@ -235,8 +322,8 @@ static int store_fill(void *ctx, mote_session *session, const int32_t *ids, size
 }
 
 /* ---- the parts of the report ---- */
-static int measure_needles(json_t *report, mote_model *model, const cli_args *a, const request *q, const lab_text *text,
-                           const lab_progress *progress, mote_err *err)
+static int measure_needles(json_t *report, mote_model *model, const cli_args *a, const request *q,
+                           const lab_text *text, const lab_progress *progress, mote_err *err)
 {
     mote_session_params *cases = calloc(q->n_specs + 1, sizeof *cases);
     if (!cases)
@@ -246,8 +333,14 @@ static int measure_needles(json_t *report, mote_model *model, const cli_args *a,
     for (size_t k = 0; k < q->n_specs; k++)
         if (strcmp(q->specs[k], q->base))
             cases[n++] = (mote_session_params){ .kv = q->specs[k], .prefill = a->prefill };
-    lab_needles needles = { .cases = cases, .n_cases = n, .ctx = q->ctxs, .n_ctx = q->n_ctxs, .depths = q->depths, .n_depths = q->n_depths,
-                            .n_samples = q->n_samples, .seed = q->seed };
+    lab_needles needles = { .cases = cases,
+                            .n_cases = n,
+                            .ctx = q->ctxs,
+                            .n_ctx = q->n_ctxs,
+                            .depths = q->depths,
+                            .n_depths = q->n_depths,
+                            .n_samples = q->n_samples,
+                            .seed = q->seed };
     json_t *result = NULL;
     int rc = lab_needle_run(&result, model, text, &needles, progress, err);
     if (!rc)
@@ -256,13 +349,15 @@ static int measure_needles(json_t *report, mote_model *model, const cli_args *a,
     return rc;
 }
 
-static int measure_cuts(json_t *report, mote_model *model, const request *q, const lab_text *text, const lab_progress *progress, mote_err *err)
+static int measure_cuts(json_t *report, mote_model *model, const request *q, const lab_text *text,
+                        const lab_progress *progress, mote_err *err)
 {
     json_t *all = json_array(), *some = NULL;
     int rc = MOTE_OK;
     for (size_t c = 0; !rc && c < q->n_ctxs; c++)
         for (size_t k = 0; !rc && k < q->n_specs; k++) {
-            rc = lab_cuts_run(&some, model, text, q->specs[k], (size_t)q->ctxs[c], q->n_windows, q->cuts, q->n_cuts, progress, err);
+            rc = lab_cuts_run(&some, model, text, q->specs[k], (size_t)q->ctxs[c], q->n_windows,
+                              q->cuts, q->n_cuts, progress, err);
             if (!rc)
                 json_array_extend(all, some);
             json_decref(some);
@@ -271,15 +366,22 @@ static int measure_cuts(json_t *report, mote_model *model, const request *q, con
     return rc;
 }
 
-static int measure_blame(json_t *report, mote_model *model, const request *q, const lab_text *text, const lab_progress *progress, mote_err *err)
+static int measure_blame(json_t *report, mote_model *model, const request *q, const lab_text *text,
+                         const lab_progress *progress, mote_err *err)
 {
     json_t *all = json_array(), *one = NULL;
     int rc = MOTE_OK;
     for (size_t c = 0; !rc && c < q->n_ctxs; c++) {
         mote_model_info info;
         mote_model_get_info(model, &info);
-        lab_blame b = { .kv = q->specs[0], .topk = q->blame_topk ? q->blame_topk : 4 * info.topk, .ctx = (size_t)q->ctxs[c], .n_windows = q->n_windows, .depths = q->depths,
-                        .n_depths = q->needle ? q->n_depths : 0, .n_samples = q->n_samples, .seed = q->seed };
+        lab_blame b = { .kv = q->specs[0],
+                        .topk = q->blame_topk ? q->blame_topk : 4 * info.topk,
+                        .ctx = (size_t)q->ctxs[c],
+                        .n_windows = q->n_windows,
+                        .depths = q->depths,
+                        .n_depths = q->needle ? q->n_depths : 0,
+                        .n_samples = q->n_samples,
+                        .seed = q->seed };
         rc = lab_blame_run(&one, model, text, &b, progress, err);
         if (!rc)
             json_array_append_new(all, one);
@@ -288,12 +390,19 @@ static int measure_blame(json_t *report, mote_model *model, const request *q, co
     return rc;
 }
 
-static int measure(json_t *report, mote_model *model, const cli_args *a, request *q, const lab_text *text, mote_err *err)
+static int measure(json_t *report, mote_model *model, const cli_args *a, request *q,
+                   const lab_text *text, mote_err *err)
 {
     lab_store store = { &q->store, store_open, store_close, store_fill };
     lab_progress progress = { cli_progress_lab, NULL };
-    lab_formats f = { .kv = q->specs, .n_kv = q->n_specs, .ctx = q->ctxs, .n_ctx = q->n_ctxs, .n_windows = q->n_windows,
-                      .base = q->no_kl ? NULL : q->base, .prefill = a->prefill, .n_decode = DECODE_TOKENS,
+    lab_formats f = { .kv = q->specs,
+                      .n_kv = q->n_specs,
+                      .ctx = q->ctxs,
+                      .n_ctx = q->n_ctxs,
+                      .n_windows = q->n_windows,
+                      .base = q->no_kl ? NULL : q->base,
+                      .prefill = a->prefill,
+                      .n_decode = DECODE_TOKENS,
                       .store = q->store.dir ? &store : NULL };
     json_t *rows = json_array();
     json_object_set_new(report, "rows", rows);
@@ -304,7 +413,8 @@ static int measure(json_t *report, mote_model *model, const cli_args *a, request
         rc = measure_cuts(report, model, q, text, &progress, err);
     json_t *errors = json_array();
     for (size_t c = 0; !rc && q->kv_error && c < q->n_ctxs; c++)
-        rc = lab_kv_error_run(errors, model, text, q->specs, q->n_specs, (size_t)q->ctxs[c], &progress, err);
+        rc = lab_kv_error_run(errors, model, text, q->specs, q->n_specs, (size_t)q->ctxs[c],
+                              &progress, err);
     if (json_array_size(errors))
         json_object_set(report, "kv_error", errors);
     json_decref(errors);
@@ -330,7 +440,8 @@ int cli_eval(int argc, char **argv)
     int status = CLI_FAILED;
     json_t *report = json_object();
     int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
-    if (!rc && !q.n_specs) {                   /* "main=fp4,..." or "key=bf16,...": the first part's word */
+    /* "main=fp4,..." or "key=bf16,...": the first part's word */
+    if (!rc && !q.n_specs) {
         const char *word = strchr(info.kv, '=') + 1;
         char format[32];
         snprintf(format, sizeof format, "%.*s", (int)strcspn(word, ","), word);
@@ -346,14 +457,17 @@ int cli_eval(int argc, char **argv)
         size_t n = 0;
         rc = lab_text_windows(&text, model, q.ctxs[c], q.n_windows, &n, &err);
         if (!rc && q.n_windows > n)
-            cli_say("mote: note: %s has only %zu whole windows of %zu tokens", q.text, n, (size_t)q.ctxs[c]);
+            cli_say("mote: note: %s has only %zu whole windows of %zu tokens", q.text, n,
+                    (size_t)q.ctxs[c]);
     }
     if (!rc)
         rc = measure(report, model, &a, &q, &text, &err);
     if (!rc) {
         json_t *more = json_pack("{s:o, s:o, s:s, s:s, s:i, s:s}", "base",
-                                 mote__json_string(q.no_kl ? NULL : q.base), "text", mote__json_string(q.text), "math", cli_math_names[a.math],
-                                 "prefill", cli_prefill_names[a.prefill], "threads", info.n_threads, "cpu", info.cpu);
+                                 mote__json_string(q.no_kl ? NULL : q.base), "text",
+                                 mote__json_string(q.text), "math", cli_math_names[a.math],
+                                 "prefill", cli_prefill_names[a.prefill], "threads", info.n_threads,
+                                 "cpu", info.cpu);
         if (json_object_update(report, more))
             rc = mote__fail(&err, MOTE_ENOMEM, "out of memory for the report");
         json_decref(more);

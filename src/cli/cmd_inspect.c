@@ -13,16 +13,20 @@ enum { O_TENSORS = 1200, O_LAYERS };
 static const cli_usage usage = {
     .command = "inspect",
     .operands = "MODEL",
-    .about = "What a checkpoint folder holds: geometry, tensors by class, shards, sizes. Headers are read and checked in full;\n"
+    .about = "What a checkpoint folder holds: geometry, tensors by class, shards, sizes. Headers "
+             "are read and checked in full;\n"
              "the weights themselves are not.",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_TENSORS, "tensors", NULL, "list every tensor: name, dtype, shape, bytes, shard" },
-        { O_LAYERS, "layers", NULL, "show the layer plan: per layer its role, ratio, whose KV and whose top-k it uses" },
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "Sizes in bytes. JSON holds everything that --tensors shows; with --layers it is the layer plan, an array.\n"
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_TENSORS, "tensors", NULL, "list every tensor: name, dtype, shape, bytes, shard" },
+            { O_LAYERS, "layers", NULL,
+              "show the layer plan: per layer its role, ratio, whose KV and whose top-k it uses" },
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes = "Sizes in bytes. JSON holds everything that --tensors shows; with --layers it is the "
+             "layer plan, an array.\n"
              "\n"
              "examples:\n"
              "  mote inspect models/nano\n"

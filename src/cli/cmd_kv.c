@@ -13,61 +13,105 @@
 #include "cli/out.h"
 #include "cli/store_opts.h"
 
-enum { O_REBUILD = 1300, O_SEGMENT, O_BUDGET, O_SNAP_BUDGET, O_TTL, O_SNAP_TTL, O_ALL, O_MODEL, O_KV,
-       O_NAMESPACE, O_CONTEXT, O_TIMEOUT };
+enum {
+    O_REBUILD = 1300,
+    O_SEGMENT,
+    O_BUDGET,
+    O_SNAP_BUDGET,
+    O_TTL,
+    O_SNAP_TTL,
+    O_ALL,
+    O_MODEL,
+    O_KV,
+    O_NAMESPACE,
+    O_CONTEXT,
+    O_TIMEOUT
+};
 enum { MAX_IDS = 64 };
 /* Which options a verb knows. */
-enum { HAS_REBUILD = 1, HAS_BUDGET = 2, HAS_TTL = 4, HAS_ALL = 8, HAS_CHOICE = 16,
-       HAS_TIMEOUT = 32 };
+enum {
+    HAS_REBUILD = 1,
+    HAS_BUDGET = 2,
+    HAS_TTL = 4,
+    HAS_ALL = 8,
+    HAS_CHOICE = 16,
+    HAS_TIMEOUT = 32
+};
 
 static const cli_usage usage = {
     .command = "kv",
     .operands = "ls|stat|verify|gc|rm|export|import|check DIR [FILE|ID...]",
-    .about = "The store in DIR: cache blocks of 256 tokens and snapshots that outlive the process.\n"
-             "\n"
-             "  ls      totals by context (model, formats, namespace); every block and snapshot: identity,\n"
-             "          what it stands on, tokens, provenance, last use\n"
-             "  stat    sums: blocks, bytes, bytes per token\n"
-             "  verify  read everything and drop what is damaged; status 1 if anything was\n"
-             "  gc      remove what has expired, is over budget or out of reach, and give its room back\n"
-             "  rm      remove blocks (with all that stands on them) or snapshots by identity, or --all, or\n"
-             "          what --model, --kv, --namespace and --context choose\n"
-             "  export  write all of it, or what they choose, into FILE; '-' is standard output\n"
-             "  import  take what FILE ('-': standard input) holds; each record is checked as if it came\n"
-             "          from disk\n"
-             "  check   DIR,redis://host... or redis://host...: reach every server, log in, write a value, read\n"
-             "          and remove it; status 1 if any fails",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_MODEL, "model", "MODEL", "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or more of\n"
-                                     "its fingerprint" },
-        { O_KV, "kv", "SPEC", "ls, rm, gc, export: where the cache has these formats; one word is main (or key and value),\n"
-                              "index=bf16 that part" },
-        { O_NAMESPACE, "namespace", "NAME", "ls, rm, gc, export: of this namespace alone; '' is the one without a name" },
-        { O_CONTEXT, "context", "HASH", "ls, rm, gc, export: of this context alone, as ls shows it; 4 digits or more" },
-        { O_REBUILD, "rebuild", NULL, "verify: then make the index anew from the segments alone, times of use kept, and set\n"
-                                      "aside what is called like a segment and is none; nobody else may use the store" },
-        { O_SEGMENT, "segment", "N", "verify: read this segment alone, and make the index agree with it" },
-        { O_BUDGET, "budget", "SIZE", "gc, import: bytes that segments may take on the disk; default of gc 64G. With a choice: bytes\n"
-                                      "of slots that what is chosen may take" },
-        { O_SNAP_BUDGET, "snapshot-budget", "SIZE", "gc, import: bytes that snapshots may take; default of gc 4G" },
-        { O_TTL, "ttl", "HOURS", "gc: blocks unused for so long go; default 72; 'never'" },
-        { O_SNAP_TTL, "snapshot-ttl", "HOURS", "gc: snapshots unused for so long go; default 72; 'never'" },
-        { O_ALL, "all", NULL, "rm: everything" },
-        { O_TIMEOUT, "redis-timeout", "MS", "check: how long to wait for an answer; default 1000" },
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and lock, not snapshots.\n"
-             "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where they are unique.\n"
-             "A store may be looked at and tended while others use it. Import only files that you trust: a\n"
-             "checksum tells damage, not forgery; models, formats and namespaces are what the files say.\n"
+    .about =
+        "The store in DIR: cache blocks of 256 tokens and snapshots that outlive the process.\n"
+        "\n"
+        "  ls      totals by context (model, formats, namespace); every block and snapshot: "
+        "identity,\n"
+        "          what it stands on, tokens, provenance, last use\n"
+        "  stat    sums: blocks, bytes, bytes per token\n"
+        "  verify  read everything and drop what is damaged; status 1 if anything was\n"
+        "  gc      remove what has expired, is over budget or out of reach, and give its room "
+        "back\n"
+        "  rm      remove blocks (with all that stands on them) or snapshots by identity, or "
+        "--all, or\n"
+        "          what --model, --kv, --namespace and --context choose\n"
+        "  export  write all of it, or what they choose, into FILE; '-' is standard output\n"
+        "  import  take what FILE ('-': standard input) holds; each record is checked as if it "
+        "came\n"
+        "          from disk\n"
+        "  check   DIR,redis://host... or redis://host...: reach every server, log in, write a "
+        "value, read\n"
+        "          and remove it; status 1 if any fails",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_MODEL, "model", "MODEL",
+              "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or more "
+              "of\n"
+              "its fingerprint" },
+            { O_KV, "kv", "SPEC",
+              "ls, rm, gc, export: where the cache has these formats; one word is main (or key and "
+              "value),\n"
+              "index=bf16 that part" },
+            { O_NAMESPACE, "namespace", "NAME",
+              "ls, rm, gc, export: of this namespace alone; '' is the one without a name" },
+            { O_CONTEXT, "context", "HASH",
+              "ls, rm, gc, export: of this context alone, as ls shows it; 4 digits or more" },
+            { O_REBUILD, "rebuild", NULL,
+              "verify: then make the index anew from the segments alone, times of use kept, and "
+              "set\n"
+              "aside what is called like a segment and is none; nobody else may use the store" },
+            { O_SEGMENT, "segment", "N",
+              "verify: read this segment alone, and make the index agree with it" },
+            { O_BUDGET, "budget", "SIZE",
+              "gc, import: bytes that segments may take on the disk; default of gc 64G. With a "
+              "choice: bytes\n"
+              "of slots that what is chosen may take" },
+            { O_SNAP_BUDGET, "snapshot-budget", "SIZE",
+              "gc, import: bytes that snapshots may take; default of gc 4G" },
+            { O_TTL, "ttl", "HOURS", "gc: blocks unused for so long go; default 72; 'never'" },
+            { O_SNAP_TTL, "snapshot-ttl", "HOURS",
+              "gc: snapshots unused for so long go; default 72; 'never'" },
+            { O_ALL, "all", NULL, "rm: everything" },
+            { O_TIMEOUT, "redis-timeout", "MS",
+              "check: how long to wait for an answer; default 1000" },
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes = "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and "
+             "lock, not snapshots.\n"
+             "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where "
+             "they are unique.\n"
+             "A store may be looked at and tended while others use it. Import only files that you "
+             "trust: a\n"
+             "checksum tells damage, not forgery; models, formats and namespaces are what the "
+             "files say.\n"
              "\n"
              "examples:\n"
              "  mote kv ls ~/.cache/mote --model models/nano\n"
              "  mote kv verify ~/.cache/mote --rebuild\n"
              "  mote kv gc ~/.cache/mote --budget 20G --ttl 24\n"
-             "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import .cache/mote -\n"
+             "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import "
+             ".cache/mote -\n"
              "  mote kv check ~/.cache/mote,redis://cache.example:6379",
 };
 
@@ -86,20 +130,38 @@ typedef struct request {
     size_t n_ids;
 } request;
 
-static int do_ls(mote_store *s, const request *r, char **json, mote_err *err) { (void)r; return mote_store_ls_json(s, json, err); }
-static int do_stat(mote_store *s, const request *r, char **json, mote_err *err) { (void)r; return mote_store_stat_json(s, json, err); }
+static int do_ls(mote_store *s, const request *r, char **json, mote_err *err)
+{
+    (void)r;
+    return mote_store_ls_json(s, json, err);
+}
+static int do_stat(mote_store *s, const request *r, char **json, mote_err *err)
+{
+    (void)r;
+    return mote_store_stat_json(s, json, err);
+}
 static int do_verify(mote_store *s, const request *r, char **json, mote_err *err)
 {
     return r->has_segment ? mote_store_repair_json(s, r->segment, json, err)
                           : mote_store_verify_json(s, r->rebuild, json, err);
 }
-static int do_gc(mote_store *s, const request *r, char **json, mote_err *err) { (void)r; return mote_store_gc_json(s, json, err); }
+static int do_gc(mote_store *s, const request *r, char **json, mote_err *err)
+{
+    (void)r;
+    return mote_store_gc_json(s, json, err);
+}
 static int do_rm(mote_store *s, const request *r, char **json, mote_err *err)
 {
     return mote_store_rm_json(s, r->n_ids ? r->ids : NULL, r->n_ids, json, err);
 }
-static int do_export(mote_store *s, const request *r, char **json, mote_err *err) { return mote_store_export_json(s, r->file, json, err); }
-static int do_import(mote_store *s, const request *r, char **json, mote_err *err) { return mote_store_import_json(s, r->file, json, err); }
+static int do_export(mote_store *s, const request *r, char **json, mote_err *err)
+{
+    return mote_store_export_json(s, r->file, json, err);
+}
+static int do_import(mote_store *s, const request *r, char **json, mote_err *err)
+{
+    return mote_store_import_json(s, r->file, json, err);
+}
 static int do_check(mote_store *s, const request *r, char **json, mote_err *err)
 {
     (void)s;
@@ -126,14 +188,18 @@ static const struct verb *find_verb(const cli_args *a, const char *name)
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, name))
             return &verbs[i];
-    cli_usage_error(
-        a, "unknown word '%s'; there are ls, stat, verify, gc, rm, export, import, check", name);
+    cli_usage_error(a,
+                    "unknown word '%s'; there are ls, stat, verify, gc, rm, export, import, check",
+                    name);
 }
 
 /* An option that the verb does not know is no option that was obeyed. */
 static void check_options(const cli_args *a, const struct verb *verb, int given)
 {
-    static const struct { int bit; const char *name; } rows[] = {
+    static const struct {
+        int bit;
+        const char *name;
+    } rows[] = {
         { HAS_REBUILD, "--rebuild and --segment belong" },
         { HAS_BUDGET, "--budget and --snapshot-budget belong" },
         { HAS_TTL, "--ttl and --snapshot-ttl belong" },
@@ -240,19 +306,16 @@ static void show_ls(const json_t *root)
         return;
     }
     cli_table *t = cli_table_create(11, of_contexts);
-    json_array_foreach(contexts, i, row)
-        add_context(t, row);
+    json_array_foreach(contexts, i, row) add_context(t, row);
     cli_table_print(t, stdout, 0);
     t = cli_table_create(7, of_blocks);
-    json_array_foreach(blocks, i, row)
-        add_row(t, row, "parent", "payload_bytes");
+    json_array_foreach(blocks, i, row) add_row(t, row, "parent", "payload_bytes");
     printf("\n");
     cli_table_print(t, stdout, 0);
     if (!json_array_size(snapshots))
         return;
     t = cli_table_create(7, of_snapshots);
-    json_array_foreach(snapshots, i, row)
-        add_row(t, row, "on", "bytes");
+    json_array_foreach(snapshots, i, row) add_row(t, row, "on", "bytes");
     printf("\n");
     cli_table_print(t, stdout, 0);
 }
@@ -261,7 +324,8 @@ static void show_check(const json_t *root)
 {
     const json_t *row;
     size_t i;
-    json_array_foreach(json_object_get(root, "servers"), i, row) {
+    json_array_foreach(json_object_get(root, "servers"), i, row)
+    {
         const char *server = json_string_value(json_object_get(row, "server"));
         const char *failure = json_string_value(json_object_get(row, "failure"));
         const char *version = json_string_value(json_object_get(row, "version"));
@@ -307,12 +371,18 @@ static int nobody_reads(void)
 static int given(int id)
 {
     switch (id) {
-    case O_REBUILD: case O_SEGMENT:                                return HAS_REBUILD;
-    case O_BUDGET: case O_SNAP_BUDGET:                             return HAS_BUDGET;
-    case O_TTL: case O_SNAP_TTL:                                   return HAS_TTL;
-    case O_ALL:                                                    return HAS_ALL;
-    case O_MODEL: case O_KV: case O_NAMESPACE: case O_CONTEXT:     return HAS_CHOICE;
-    case O_TIMEOUT:                                                return HAS_TIMEOUT;
+    case O_REBUILD:
+    case O_SEGMENT: return HAS_REBUILD;
+    case O_BUDGET:
+    case O_SNAP_BUDGET: return HAS_BUDGET;
+    case O_TTL:
+    case O_SNAP_TTL: return HAS_TTL;
+    case O_ALL: return HAS_ALL;
+    case O_MODEL:
+    case O_KV:
+    case O_NAMESPACE:
+    case O_CONTEXT: return HAS_CHOICE;
+    case O_TIMEOUT: return HAS_TIMEOUT;
     }
     return 0;
 }
@@ -359,8 +429,9 @@ static int run_verb(const request *r, const struct verb *verb, mote_store_params
     if (verb->run != do_gc) { /* looking at a store lets nothing expire */
         params->ttl_s = params->snapshot_ttl_s = -1;
         params->budget_bytes = params->budget_bytes ? params->budget_bytes : UINT64_MAX / 2;
-        params->snapshot_budget_bytes =
-            params->snapshot_budget_bytes ? params->snapshot_budget_bytes : UINT64_MAX / 2;
+        params->snapshot_budget_bytes = params->snapshot_budget_bytes
+                                            ? params->snapshot_budget_bytes
+                                            : UINT64_MAX / 2;
     }
     int rc = mote_store_open(&store, r->place, params, err);
     if (!rc)
@@ -402,8 +473,8 @@ int cli_kv(int argc, char **argv)
         default: break;
         }
     }
-    const struct verb *verb =
-        find_verb(&a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import|check"));
+    const struct verb *verb = find_verb(
+        &a, cli_operand(&a, 0, "ls|stat|verify|gc|rm|export|import|check"));
     check_options(&a, verb, options);
     read_operands(&a, &r, verb, options);
     mote_err err = { 0 };
@@ -422,8 +493,9 @@ int cli_kv(int argc, char **argv)
     if (rc)
         return cli_report(&err);
     int status = CLI_OK;
-    json_int_t damaged =
-        verb->run == do_verify ? json_integer_value(json_object_get(root, "damaged")) : 0;
+    json_int_t damaged = verb->run == do_verify
+                             ? json_integer_value(json_object_get(root, "damaged"))
+                             : 0;
     if (damaged) {
         cli_say("mote kv: %s: %lld damaged", r.place, (long long)damaged);
         status = CLI_FAILED;

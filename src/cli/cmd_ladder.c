@@ -13,48 +13,81 @@
 #include "lab/ladder.h"
 #include "lab/report.h"
 
-enum { O_TEXT = 1200, O_CTX, O_RAM, O_SCORED, O_MAX_LOSS, O_MAX_NEEDLE, O_NO_BASE, O_NO_NEEDLE, O_SAMPLES, O_SEED, O_PLAIN };
+enum {
+    O_TEXT = 1200,
+    O_CTX,
+    O_RAM,
+    O_SCORED,
+    O_MAX_LOSS,
+    O_MAX_NEEDLE,
+    O_NO_BASE,
+    O_NO_NEEDLE,
+    O_SAMPLES,
+    O_SEED,
+    O_PLAIN
+};
 
 static const cli_usage usage = {
     .command = "ladder",
     .operands = "MODEL",
-    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told before it is allocated, memory by part,\n"
-             "speed, perplexity and recall against an unrounded cache, until one fails; then the reason, and for quality its blame.",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_TEXT, "text", "FILE", "the text to read; - is standard input (required). It must be as long as the longest context" },
-        { O_CTX, "ctx", "LIST", "the steps in tokens; default 4K, 8K, ... up to the model's limit" },
-        { O_RAM, "ram", "SIZE", "bytes that weights, caches and scratch may take; default: the weights and what the machine has free" },
-        { O_SCORED, "scored", "N", "tokens at the end of each context whose loss counts; default 2048, at most half of the context" },
-        { O_MAX_LOSS, "max-loss", "X", "a step fails when its loss is more than X nat a token above the baseline's, beyond three\n"
-                                       "standard errors; default 0.02" },
-        { O_MAX_NEEDLE, "max-needle", "X", "or when ln p of the needles' answers is more than X nat below it; default 0.5" },
-        { O_SAMPLES, "samples", "N", "needle contexts at each step; default 1" },
-        { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
-        { O_NO_NEEDLE, "no-needle", NULL, "no needles" },
-        { O_NO_BASE, "no-base", NULL, "no baseline: less time and memory, and quality is not judged" },
-        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
-        CLI_ROW_KV,
-        CLI_ROW_PROFILE,
-        CLI_ROW_PREFILL,
-        CLI_ROW_MATH,
-        CLI_ROW_THREADS,
-        CLI_ROWS_PICTURES,
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a chunk + the scratch seen so far; a step\n"
-             "that needs more than is there is not begun. The exit status is 0 however far it went: look at `stopped`.\n"
+    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told "
+             "before it is allocated, memory by part,\n"
+             "speed, perplexity and recall against an unrounded cache, until one fails; then the "
+             "reason, and for quality its blame.",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_TEXT, "text", "FILE",
+              "the text to read; - is standard input (required). It must be as long as the longest "
+              "context" },
+            { O_CTX, "ctx", "LIST",
+              "the steps in tokens; default 4K, 8K, ... up to the model's limit" },
+            { O_RAM, "ram", "SIZE",
+              "bytes that weights, caches and scratch may take; default: the weights and what the "
+              "machine has free" },
+            { O_SCORED, "scored", "N",
+              "tokens at the end of each context whose loss counts; default 2048, at most half of "
+              "the context" },
+            { O_MAX_LOSS, "max-loss", "X",
+              "a step fails when its loss is more than X nat a token above the baseline's, beyond "
+              "three\n"
+              "standard errors; default 0.02" },
+            { O_MAX_NEEDLE, "max-needle", "X",
+              "or when ln p of the needles' answers is more than X nat below it; default 0.5" },
+            { O_SAMPLES, "samples", "N", "needle contexts at each step; default 1" },
+            { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
+            { O_NO_NEEDLE, "no-needle", NULL, "no needles" },
+            { O_NO_BASE, "no-base", NULL,
+              "no baseline: less time and memory, and quality is not judged" },
+            { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+            CLI_ROW_KV,
+            CLI_ROW_PROFILE,
+            CLI_ROW_PREFILL,
+            CLI_ROW_MATH,
+            CLI_ROW_THREADS,
+            CLI_ROWS_PICTURES,
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes = "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a "
+             "chunk + the scratch seen so far; a step\n"
+             "that needs more than is there is not begun. The exit status is 0 however far it "
+             "went: look at `stopped`.\n"
              "\n"
-             "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows, baseline, logits, scratch, total,\n"
-             "available}, memory {by class}, prefill_tokens_per_s, decode_tokens_per_s, peak_rss, tokens, loss, perplexity,\n"
-             "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall, choice, greedy, margin, base_...,\n"
-             "logp_minus_base, ...}}, stopped {ctx, reason: memory, quality, text or model, diagnosis} or null, blame (see\n"
+             "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows, "
+             "baseline, logits, scratch, total,\n"
+             "available}, memory {by class}, prefill_tokens_per_s, decode_tokens_per_s, peak_rss, "
+             "tokens, loss, perplexity,\n"
+             "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall, "
+             "choice, greedy, margin, base_...,\n"
+             "logp_minus_base, ...}}, stopped {ctx, reason: memory, quality, text or model, "
+             "diagnosis} or null, blame (see\n"
              "'mote eval --help').\n"
              "\n"
              "examples:\n"
              "  mote ladder models/nano --text models/nano/heldout.txt\n"
-             "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss 0.01 --json",
+             "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss "
+             "0.01 --json",
 };
 
 typedef struct request {
@@ -67,8 +100,13 @@ typedef struct request {
 static void parse(cli_args *a, request *q)
 {
     static const double depths[] = { 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1 };
-    *q = (request){ .ladder = { .n_scored = 2048, .max_loss = 0.02, .max_needle = 0.5, .depths = depths, .n_depths = sizeof depths / sizeof *depths,
-                                .n_samples = 1, .seed = 1 } };
+    *q = (request){ .ladder = { .n_scored = 2048,
+                                .max_loss = 0.02,
+                                .max_needle = 0.5,
+                                .depths = depths,
+                                .n_depths = sizeof depths / sizeof *depths,
+                                .n_samples = 1,
+                                .seed = 1 } };
     lab_ladder *l = &q->ladder;
     int id;
     while ((id = cli_next(a)) != CLI_END)
@@ -81,15 +119,15 @@ static void parse(cli_args *a, request *q)
                 if (q->ctx[i] < 64)
                     cli_usage_error(a, "--ctx: a step needs at least 64 tokens");
             break;
-        case O_RAM:        l->ram = cli_size(a); break;
-        case O_SCORED:     l->n_scored = cli_uint(a, 16, UINT32_MAX); break;
-        case O_MAX_LOSS:   l->max_loss = cli_real(a, -100, 100); break;
+        case O_RAM: l->ram = cli_size(a); break;
+        case O_SCORED: l->n_scored = cli_uint(a, 16, UINT32_MAX); break;
+        case O_MAX_LOSS: l->max_loss = cli_real(a, -100, 100); break;
         case O_MAX_NEEDLE: l->max_needle = cli_real(a, -1000, 1000); break;
-        case O_SAMPLES:    l->n_samples = cli_uint(a, 1, 100000); break;
-        case O_SEED:       l->seed = cli_uint(a, 0, INT64_MAX); break;
-        case O_NO_NEEDLE:  l->n_depths = 0; break;
-        case O_NO_BASE:    l->no_base = 1; break;
-        case O_PLAIN:      q->flags = MOTE_ENCODE_PLAIN; break;
+        case O_SAMPLES: l->n_samples = cli_uint(a, 1, 100000); break;
+        case O_SEED: l->seed = cli_uint(a, 0, INT64_MAX); break;
+        case O_NO_NEEDLE: l->n_depths = 0; break;
+        case O_NO_BASE: l->no_base = 1; break;
+        case O_PLAIN: q->flags = MOTE_ENCODE_PLAIN; break;
         }
     cli_operand(a, 0, "MODEL");
     cli_no_more_operands(a, 1);
@@ -117,9 +155,8 @@ static const char *step_memory(const json_t *step, const char *prefix)
     const char *key;
     json_t *v;
     double sum = 0;
-    json_object_foreach(json_object_get(step, "memory"), key, v)
-        if (!strncmp(key, prefix, strlen(prefix)))
-            sum += json_number_value(v);
+    json_object_foreach(json_object_get(step, "memory"), key,
+                        v) if (!strncmp(key, prefix, strlen(prefix))) sum += json_number_value(v);
     return cli_bytes(sum);
 }
 
@@ -133,20 +170,25 @@ static void on_step(void *ctx, const json_t *s)
     const json_t *needle = json_object_get(s, "needle");
     if (!json_object_get(s, "memory"))
         return;
-    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")), step_memory(s, "kv_main"), step_memory(s, "kv_index"),
-           step_memory(s, "scratch"), cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0), cli_fixed(cli_number(s, "decode_tokens_per_s"), 0),
+    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")),
+           step_memory(s, "kv_main"), step_memory(s, "kv_index"), step_memory(s, "scratch"),
+           cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0),
+           cli_fixed(cli_number(s, "decode_tokens_per_s"), 0),
            cli_fixed(cli_number(s, "perplexity"), 3));
     if (!q->ladder.no_base)
-        printf("  %+9.4f  %7s", cli_number(s, "loss_minus_base"), cli_fixed(cli_number(s, "loss_minus_base_se"), 4));
+        printf("  %+9.4f  %7s", cli_number(s, "loss_minus_base"),
+               cli_fixed(cli_number(s, "loss_minus_base_se"), 4));
     if (needle)
-        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0), cli_fixed(cli_number(needle, "margin"), 2));
+        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0),
+               cli_fixed(cli_number(needle, "margin"), 2));
     printf("\n");
     cli_flush();
 }
 
 static void print_head(const request *q)
 {
-    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", "ctx", "main KV", "index KV", "scratch", "prefill/s", "decode/s", "ppl");
+    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", "ctx", "main KV", "index KV", "scratch",
+           "prefill/s", "decode/s", "ppl");
     if (!q->ladder.no_base)
         printf("  %9s  %7s", "to base", "+-");
     if (q->ladder.n_depths)
@@ -157,11 +199,12 @@ static void print_head(const request *q)
 
 static void print_end(const json_t *result)
 {
-    const json_t *stopped = json_object_get(result, "stopped"), *blame = json_object_get(result, "blame");
+    const json_t *stopped = json_object_get(result, "stopped"),
+                 *blame = json_object_get(result, "blame");
     const char *diagnosis = json_string_value(json_object_get(stopped, "diagnosis"));
     if (diagnosis)
-        printf("\nstopped at %s tokens (%s): %s\n", cli_count((uint64_t)cli_number(stopped, "ctx")), json_string_value(json_object_get(stopped, "reason")),
-               diagnosis);
+        printf("\nstopped at %s tokens (%s): %s\n", cli_count((uint64_t)cli_number(stopped, "ctx")),
+               json_string_value(json_object_get(stopped, "reason")), diagnosis);
     else
         printf("\nevery step held\n");
     if (blame)
@@ -187,7 +230,8 @@ int cli_ladder(int argc, char **argv)
     int status = CLI_FAILED;
     int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
     if (!rc)
-        rc = cli_session_create(&session, model, &a, 0, &status, &err);       /* are the formats good? */
+        /* are the formats good? */
+        rc = cli_session_create(&session, model, &a, 0, &status, &err);
     mote_session_destroy(session);
     if (!rc && !q.ctx)
         rc = default_steps(&q, info.max_context, &err);

@@ -15,7 +15,7 @@
 #include "lab/report.h"
 
 enum { O_CTX = 1200, O_RAM, O_DISK };
-enum { MAX_CONTEXT = 1 << 30, MAX_CONTEXTS = 4096 };      /* as mote_plan_json has them */
+enum { MAX_CONTEXT = 1 << 30, MAX_CONTEXTS = 4096 }; /* as mote_plan_json has them */
 
 static const cli_usage usage = {
     .command = "plan",
@@ -74,8 +74,8 @@ static const cli_usage usage = {
 };
 
 /* `path`'s plan with format `kv` (NULL: default), parsed. */
-static int ask(json_t **root, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs, uint64_t ram,
-               mote_err *err)
+static int ask(json_t **root, const char *path, const char *kv, const uint64_t *ctxs, size_t n_ctxs,
+               uint64_t ram, mote_err *err)
 {
     char *text = NULL;
     *root = NULL;
@@ -87,7 +87,10 @@ static int ask(json_t **root, const char *path, const char *kv, const uint64_t *
     return *root ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory");
 }
 
-static double number(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
 static const char *bytes_of(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -105,7 +108,10 @@ static const char *exact(double v)
 }
 
 /* "1.85 GiB" or "-" */
-static void add_bytes(cli_table *t, const json_t *o, const char *key) { cli_table_add(t, bytes_of(o, key)); }
+static void add_bytes(cli_table *t, const json_t *o, const char *key)
+{
+    cli_table_add(t, bytes_of(o, key));
+}
 static void add_exact(cli_table *t, const json_t *o, const char *key)
 {
     cli_table_add(t, json_is_number(json_object_get(o, key)) ? exact(number(o, key)) : "-");
@@ -123,14 +129,15 @@ static void add_times(cli_table *t, double a, double b)
     cli_table_add(t, text);
 }
 
-/* Fields are called by the family's parts, "main" and "index" or "key" and "value": the i-th part's field that ends in `rest`.
- * Valid until the fourth next call. */
+/* Fields are called by the family's parts, "main" and "index" or "key" and "value": the i-th part's
+ * field that ends in `rest`. Valid until the fourth next call. */
 static const char *part_key(const json_t *plan, int i, const char *rest)
 {
     static char keys[4][64];
     static int turn;
     char *key = keys[turn++ & 3];
-    const char *name = json_string_value(json_array_get(json_object_get(plan, "part_names"), (size_t)i));
+    const char *name = json_string_value(
+        json_array_get(json_object_get(plan, "part_names"), (size_t)i));
     snprintf(key, sizeof keys[0], "%s_%s", name ? name : "?", rest);
     return key;
 }
@@ -190,9 +197,9 @@ static void print_cache(const json_t *plan)
     if (filling > 0)
         printf("  up to %s tokens; then the windows are full (%s), and %s\n",
                exact(number(plan, "window_tokens")), cli_bytes(whole),
-               number(plan, "global_bytes_per_token") > 0 ?
-                   exact(number(plan, "global_bytes_per_token")) :
-                   "nothing more");
+               number(plan, "global_bytes_per_token") > 0
+                   ? exact(number(plan, "global_bytes_per_token"))
+                   : "nothing more");
     if (classical > 0 && each > 0)
         printf("  classical: %s, %.1f times as much (K and V of all heads in BF16)\n",
                exact(classical), classical / each);
@@ -213,7 +220,8 @@ static void print_sources(const json_t *plan)
     printf("\nWhat is stored\n");
     cli_table *t = cli_table_create(number(plan, "window_bytes_per_token") > 0 ? 9 : 8, headings);
     size_t i;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         add_exact(t, row, "layer");
         add_exact(t, row, "layers");
         add_exact(t, row, "ratio");
@@ -238,7 +246,8 @@ static void print_contexts(const json_t *plan)
     printf("\nCache of one sequence at a context of\n");
     cli_table *t = cli_table_create(5, headings);
     size_t i;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         add_exact(t, row, "ctx");
         add_bytes(t, row, "global_bytes");
         add_bytes(t, row, "window_bytes");
@@ -355,7 +364,8 @@ static void print_references(const json_t *plan)
     printf("\nOther models\n");
     cli_table *t = cli_table_create(3, headings);
     size_t i;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         add_text(t, row, "name");
         add_exact(t, row, "global_bytes_per_token");
         add_times(t, number(row, "times"), 1);
@@ -398,16 +408,16 @@ static void print_ram(const json_t *plan)
     int given = !strcmp(source, "given"),
         timed = json_is_number(json_object_get(ram, "disk_bytes_per_second")), short_of = 0;
     printf("\nWhat fits in %s%s", bytes_of(ram, "bytes"),
-           given                      ? "" :
-           !strcmp(source, "machine") ? " of this machine" :
-                                        " of this control group");
+           given                        ? ""
+           : !strcmp(source, "machine") ? " of this machine"
+                                        : " of this control group");
     if (!given)
         printf(" (%s free now)", bytes_of(ram, "available_bytes"));
     printf("\n");
     print_resident(plan, ram);
     size_t i;
-    json_array_foreach(rows, i, row) short_of |=
-        json_is_null(json_object_get(row, "page_bytes")) || number(row, "answer_disk_bytes") > 0;
+    json_array_foreach(rows, i, row) short_of |= json_is_null(json_object_get(row, "page_bytes")) ||
+                                                 number(row, "answer_disk_bytes") > 0;
     if (!short_of || !json_is_object(json_object_get(ram, "resident")))
         return;
     printf("  weights mapped, paged by the system; an estimate: every expert equally likely,\n"
@@ -459,9 +469,9 @@ static void print_plan(const char *path, const json_t *plan)
     const char *note = json_string_value(json_object_get(plan, "runs_note")),
                *config = json_string_value(json_object_get(plan, "path"));
     size_t n = note && config && !strncmp(note, config, strlen(config)) &&
-                       !strncmp(note + strlen(config), ": ", 2) ?
-                   strlen(config) + 2 :
-                   0;
+                       !strncmp(note + strlen(config), ": ", 2)
+                   ? strlen(config) + 2
+                   : 0;
     if (note)
         printf("  sums only, mote does not run it:\n  %s\n", note + n);
     print_cache(plan);
@@ -490,8 +500,8 @@ static void add_disk(const json_t *plan, double rate)
     {
         const json_t *v = json_object_get(row, keys[k][0]);
         json_object_set_new(row, keys[k][1],
-                            json_is_integer(v) ? json_real(json_number_value(v) / rate) :
-                                                 json_null());
+                            json_is_integer(v) ? json_real(json_number_value(v) / rate)
+                                               : json_null());
     }
 }
 
@@ -517,7 +527,8 @@ int cli_plan(int argc, char **argv)
                 cli_usage_error(&a, "--ctx: %zu lengths, at most %d", n_ctxs, MAX_CONTEXTS);
             for (size_t i = 0; i < n_ctxs; i++)
                 if (ctxs[i] > MAX_CONTEXT)
-                    cli_usage_error(&a, "--ctx: %s is over the limit of %s tokens", cli_count(ctxs[i]), cli_count(MAX_CONTEXT));
+                    cli_usage_error(&a, "--ctx: %s is over the limit of %s tokens",
+                                    cli_count(ctxs[i]), cli_count(MAX_CONTEXT));
             break;
         case O_RAM: ram = cli_size(&a); break;
         case O_DISK: disk = cli_size(&a); break;
@@ -529,7 +540,9 @@ int cli_plan(int argc, char **argv)
     json_t *plan = NULL;
     int status = CLI_FAILED, bare = access(path, F_OK) == 0 && !is_folder(path);
     if (a.profile && bare)
-        cli_say("mote: note: %s is a configuration alone: whether the profile was made for its model cannot be checked", path);
+        cli_say("mote: note: %s is a configuration alone: whether the profile was made for its "
+                "model cannot be checked",
+                path);
     int rc = bare ? MOTE_OK : cli_check_profile(&a, path, &err);
     if (!rc && (rc = ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err)) && a.kv)
         cli_kv_error("--kv", &a, &status, &err);

@@ -11,54 +11,88 @@
 #include "cli/out.h"
 #include "cli/store_opts.h"
 
-enum { O_STOP = 1200, O_IGNORE_EOS, O_IDS, O_LOGPROBS, O_CTX, O_NO_BOS, O_PLAIN, O_STATS, O_CHAT, O_SNAPSHOT };
+enum {
+    O_STOP = 1200,
+    O_IGNORE_EOS,
+    O_IDS,
+    O_LOGPROBS,
+    O_CTX,
+    O_NO_BOS,
+    O_PLAIN,
+    O_STATS,
+    O_CHAT,
+    O_SNAPSHOT
+};
 
 static const cli_usage usage = {
     .command = "run",
     .operands = "MODEL [-]",
-    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint folder: config.json,\n"
-             "safetensors shards, tokenizer.json. The prompt comes from -p, from a file (-f), or from standard input (-).",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { 'p', "prompt", "TEXT", "the prompt" },
-        { 'f', "file", "FILE", "read the prompt from FILE, byte for byte; - is standard input" },
-        { O_IDS, "ids", "LIST", "the prompt as token ids, e.g. 0,35,3346; nothing is put in front" },
-        { 'n', "tokens", "N", "generate at most N tokens; default 256, 0 only reads the prompt" },
-        CLI_ROWS_SAMPLING,
-        { O_STOP, "stop", "STRING", "end before STRING appears; may be given several times. No part of it is printed" },
-        { O_IGNORE_EOS, "ignore-eos", NULL, "go on after the model's end-of-sequence token" },
-        { O_LOGPROBS, "logprobs", "K", "with --json: for each token its natural log probability at temperature 1, and the K\n"
-                                       "(0-20) most likely tokens with theirs" },
-        { O_CTX, "ctx", "N", "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for it" },
-        { O_NO_BOS, "no-bos", NULL, "do not put the beginning-of-sequence token in front of the prompt" },
-        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
-        { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
-        { O_STATS, "stats", NULL, "print speeds, cache bytes per token and memory by class on stderr at the end" },
-        CLI_ROWS_STORE,
-        { O_SNAPSHOT, "snapshot", NULL, "save the session's state in the store, one token before the prompt's end and at the end: the same\n"
-                                        "prompt, or one that goes on from this text (its ids), then continues without replay" },
-        CLI_ROW_KV,
-        CLI_ROW_PROFILE,
-        CLI_ROW_PREFILL,
-        CLI_ROW_MATH,
-        CLI_ROW_WEIGHTS,
-        CLI_ROW_THREADS,
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, finish_reason (length, eos, stop,\n"
-             "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits (null where all came from a\n"
-             "store), decode_tokens_per_s = decode steps / their time (null when there was none), memory {bytes by class},\n"
-             "kv_bytes_per_token {by part}, seed.\n"
-             "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = those of the reused ones that\n"
-             "came from a server; replayed_tokens = reused ones that ran again for their windows; from_snapshot; exact = the result has\n"
-             "the bits of the same command without a store; time_to_first_token_s = until the first logits, looking into the store included.\n"
-             "\n"
-             "examples:\n"
-             "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
-             "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool\n"
-             "  mote run models/nano -f chapter.txt --store ~/.cache/mote --replay exact --stats\n"
-             "  mote run models/nano -f chapter.txt --store ~/.cache/mote,redis://cache.example:6379",
+    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint "
+             "folder: config.json,\n"
+             "safetensors shards, tokenizer.json. The prompt comes from -p, from a file (-f), or "
+             "from standard input (-).",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { 'p', "prompt", "TEXT", "the prompt" },
+            { 'f', "file", "FILE",
+              "read the prompt from FILE, byte for byte; - is standard input" },
+            { O_IDS, "ids", "LIST",
+              "the prompt as token ids, e.g. 0,35,3346; nothing is put in front" },
+            { 'n', "tokens", "N",
+              "generate at most N tokens; default 256, 0 only reads the prompt" },
+            CLI_ROWS_SAMPLING,
+            { O_STOP, "stop", "STRING",
+              "end before STRING appears; may be given several times. No part of it is printed" },
+            { O_IGNORE_EOS, "ignore-eos", NULL, "go on after the model's end-of-sequence token" },
+            { O_LOGPROBS, "logprobs", "K",
+              "with --json: for each token its natural log probability at temperature 1, and the "
+              "K\n"
+              "(0-20) most likely tokens with theirs" },
+            { O_CTX, "ctx", "N",
+              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for "
+              "it" },
+            { O_NO_BOS, "no-bos", NULL,
+              "do not put the beginning-of-sequence token in front of the prompt" },
+            { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+            { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
+            { O_STATS, "stats", NULL,
+              "print speeds, cache bytes per token and memory by class on stderr at the end" },
+            CLI_ROWS_STORE,
+            { O_SNAPSHOT, "snapshot", NULL,
+              "save the session's state in the store, one token before the prompt's end and at the "
+              "end: the same\n"
+              "prompt, or one that goes on from this text (its ids), then continues without "
+              "replay" },
+            CLI_ROW_KV,
+            CLI_ROW_PROFILE,
+            CLI_ROW_PREFILL,
+            CLI_ROW_MATH,
+            CLI_ROW_WEIGHTS,
+            CLI_ROW_THREADS,
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes =
+        "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, "
+        "finish_reason (length, eos, stop,\n"
+        "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits "
+        "(null where all came from a\n"
+        "store), decode_tokens_per_s = decode steps / their time (null when there was none), "
+        "memory {bytes by class},\n"
+        "kv_bytes_per_token {by part}, seed.\n"
+        "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = "
+        "those of the reused ones that\n"
+        "came from a server; replayed_tokens = reused ones that ran again for their windows; "
+        "from_snapshot; exact = the result has\n"
+        "the bits of the same command without a store; time_to_first_token_s = until the first "
+        "logits, looking into the store included.\n"
+        "\n"
+        "examples:\n"
+        "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
+        "  mote run models/nano -f chapter.txt --kv bf16 --json | python3 -m json.tool\n"
+        "  mote run models/nano -f chapter.txt --store ~/.cache/mote --replay exact --stats\n"
+        "  mote run models/nano -f chapter.txt --store ~/.cache/mote,redis://cache.example:6379",
 };
 
 typedef struct request {
@@ -99,11 +133,11 @@ static void parse(cli_args *a, request *q)
             q->gen.want_logprobs = 1;
             q->gen.n_logprobs = cli_uint(a, 0, 20);
             break;
-        case O_CTX:    q->max_context = cli_size(a); break;
+        case O_CTX: q->max_context = cli_size(a); break;
         case O_NO_BOS: q->no_bos = 1; break;
-        case O_PLAIN:  q->plain = 1; break;
-        case O_CHAT:   q->chat = 1; break;
-        case O_STATS:  q->stats = 1; break;
+        case O_PLAIN: q->plain = 1; break;
+        case O_CHAT: q->chat = 1; break;
+        case O_STATS: q->stats = 1; break;
         case O_SNAPSHOT:
             q->snapshot = 1;
             q->store.needs_store = "--snapshot";
@@ -129,12 +163,14 @@ static void parse(cli_args *a, request *q)
 }
 
 /* Text (from -p, a file or stdin) to ids, as a user turn if asked. */
-static int prompt_ids(request *q, const mote_model *model, const mote_model_info *info, const char *path, mote_err *err)
+static int prompt_ids(request *q, const mote_model *model, const mote_model_info *info,
+                      const char *path, mote_err *err)
 {
     if (q->has_ids)
         return q->n_ids ? MOTE_OK : mote__fail(err, MOTE_EINVAL, "--ids: the prompt has no tokens");
     if (!info->has_tokenizer)
-        return mote__fail(err, MOTE_EINVAL, "%s: there is no tokenizer.json; give the prompt with --ids", path);
+        return mote__fail(err, MOTE_EINVAL,
+                          "%s: there is no tokenizer.json; give the prompt with --ids", path);
     char *text = NULL;
     size_t n = 0;
     int rc = MOTE_OK;
@@ -145,10 +181,11 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
         n = strlen(q->prompt);
     int flags = (q->no_bos ? 0 : MOTE_ENCODE_BOS) | (q->plain ? MOTE_ENCODE_PLAIN : 0);
     if (!rc && q->chat) {
-        json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", mote__json_bytes(use, n));
+        json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content",
+                                     mote__json_bytes(use, n));
         char *dump = messages ? json_dumps(messages, 0) : NULL;
         json_decref(messages);
-        if (dump)                        /* text that looks like a special token stays text */
+        if (dump) /* text that looks like a special token stays text */
             rc = mote_chat_encode(model, dump, NULL, 0, SIZE_MAX, &q->ids, &q->n_ids, err);
         else
             rc = mote__fail(err, MOTE_ENOMEM, "out of memory for the prompt");
@@ -162,7 +199,11 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
 }
 
 /* Where the text goes: stdout at once, or a buffer for the JSON. */
-typedef struct sink { FILE *f; char last; int status; } sink;
+typedef struct sink {
+    FILE *f;
+    char last;
+    int status;
+} sink;
 static int on_text(void *ctx, const char *text, size_t n)
 {
     sink *s = ctx;
@@ -174,19 +215,23 @@ static int on_text(void *ctx, const char *text, size_t n)
 }
 
 static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
-                           const mote_session *session, const cli_gen_result *r, const mote_restored *from, const char *text,
-                           size_t n_text, double prefill_s, const mote_memory *m, size_t scratch_peak)
+                           const mote_session *session, const cli_gen_result *r,
+                           const mote_restored *from, const char *text, size_t n_text,
+                           double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
         json_array_append_new(tokens, json_integer(r->ids[i]));
-    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text", info->has_tokenizer ? mote__json_bytes(text, n_text) : json_null(),
-                          "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids, "generated_tokens",
-                          (json_int_t)r->n_ids, "finish_reason", cli_finish_names[r->finish]);
+    json_t *o = json_pack("{s:o, s:o, s:I, s:I, s:s}", "text",
+                          info->has_tokenizer ? mote__json_bytes(text, n_text) : json_null(),
+                          "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids,
+                          "generated_tokens", (json_int_t)r->n_ids, "finish_reason",
+                          cli_finish_names[r->finish]);
     if (!o)
         return NULL;
     size_t computed = q->n_ids - from->reused_tokens;
-    json_object_set_new(o, "prefill_tokens_per_s", computed ? cli_json_real((double)computed / prefill_s) : json_null());
+    json_object_set_new(o, "prefill_tokens_per_s",
+                        computed ? cli_json_real((double)computed / prefill_s) : json_null());
     json_object_set_new(o, "decode_tokens_per_s",
                         r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
     json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
@@ -201,7 +246,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
     json_object_set_new(o, "kv", mote__json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
-    json_object_set_new(o, "kv_window_bytes_per_sequence", json_integer((json_int_t)mote_session_window_bytes(session)));
+    json_object_set_new(o, "kv_window_bytes_per_sequence",
+                        json_integer((json_int_t)mote_session_window_bytes(session)));
     json_object_set_new(o, "threads", json_integer(info->n_threads));
     json_object_set_new(o, "cpu", json_string(info->cpu));
     json_object_set_new(o, "seed", json_integer((json_int_t)q->gen.sample.seed));
@@ -211,19 +257,28 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     return o;
 }
 
-static void print_stats(const request *q, const cli_args *a, const mote_model_info *info, const mote_session *session,
-                        const cli_gen_result *r, const mote_restored *from, double prefill_s, const mote_memory *m, size_t scratch_peak)
+static void print_stats(const request *q, const cli_args *a, const mote_model_info *info,
+                        const mote_session *session, const cli_gen_result *r,
+                        const mote_restored *from, double prefill_s, const mote_memory *m,
+                        size_t scratch_peak)
 {
     size_t computed = q->n_ids - from->reused_tokens;
-    fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n", cli_count(q->n_ids),
-            cli_count(computed), computed ? cli_fixed((double)computed / prefill_s, 1) : "-", cli_prefill_names[a->prefill]);
+    fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n",
+            cli_count(q->n_ids), cli_count(computed),
+            computed ? cli_fixed((double)computed / prefill_s, 1) : "-",
+            cli_prefill_names[a->prefill]);
     if (q->store.dir)
-        fprintf(stderr, "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after %.3f s%s\n",
-                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "", from->remote_tokens ? ", from a server " : "",
-                from->remote_tokens ? cli_count(from->remote_tokens) : "", cli_count(from->replay_tokens), cli_count(computed), prefill_s, from->exact ? "" : " (approximate)");
-    fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n", cli_count(r->n_ids),
-            r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-", cli_finish_names[r->finish],
-            (unsigned long long)q->gen.sample.seed);
+        fprintf(stderr,
+                "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after "
+                "%.3f s%s\n",
+                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "",
+                from->remote_tokens ? ", from a server " : "",
+                from->remote_tokens ? cli_count(from->remote_tokens) : "",
+                cli_count(from->replay_tokens), cli_count(computed), prefill_s,
+                from->exact ? "" : " (approximate)");
+    fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n",
+            cli_count(r->n_ids), r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-",
+            cli_finish_names[r->finish], (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
     cli_print_memory(stderr, m, scratch_peak);
 }
@@ -254,7 +309,8 @@ static int read_prompt(request *q, mote_model *model, const mote_model_info *inf
         if (!rc)
             cli_store_snapshot(&q->store, session);
     }
-    if (!rc)         /* a prompt that is stored whole feeds nothing, and the replay gives the logits */
+    /* a prompt that is stored whole feeds nothing, and the replay gives the logits */
+    if (!rc)
         rc = cli_feed(model, session, q->ids + done, n - done, MOTE_LOGITS_LAST, what, seconds,
                       scratch_peak, err);
     return rc;
@@ -281,8 +337,8 @@ int cli_run(int argc, char **argv)
     int status = CLI_FAILED;
     int rc = cli_model_open(&model, &info, path, &a, q.has_ids, &err);
     if (!rc && q.max_context > info.max_context)
-        rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens", cli_count(q.max_context),
-                        cli_count(info.max_context));
+        rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
+                        cli_count(q.max_context), cli_count(info.max_context));
     if (!rc && info.tokenizer_error)
         cli_say("mote: note: ids instead of text: %s", info.tokenizer_error);
     if (!rc)
@@ -303,7 +359,8 @@ int cli_run(int argc, char **argv)
     if (out.f && a.json)
         fclose(out.f);
     else if (out.f && out.last && out.last != '\n' && !out.status)
-        putchar('\n');                       /* whatever happened, the text ends with a line end */
+        /* whatever happened, the text ends with a line end */
+        putchar('\n');
     if (!a.json && !out.status)
         out.status = cli_flush();
     if (rc) {
@@ -319,8 +376,9 @@ int cli_run(int argc, char **argv)
     if (a.json && status == CLI_INTERRUPTED)
         cli_say("mote: interrupted");
     else if (a.json)
-        status = cli_print_json(
-            result_json(&q, &a, &info, session, &r, &from, text ? text : "", text_size, prefill_s, &m, scratch_peak), JSON_INDENT(2));
+        status = cli_print_json(result_json(&q, &a, &info, session, &r, &from, text ? text : "",
+                                            text_size, prefill_s, &m, scratch_peak),
+                                JSON_INDENT(2));
     if (r.finish == CLI_FINISH_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context));

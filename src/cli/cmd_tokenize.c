@@ -15,22 +15,30 @@ enum { O_DECODE = 1200, O_COUNT, O_BOS, O_PLAIN, O_IDS_ONLY };
 static const cli_usage usage = {
     .command = "tokenize",
     .operands = "MODEL [-]",
-    .about = "Show the tokens of a text, or the text of tokens. MODEL is a checkpoint folder or a tokenizer.json.\n"
-             "The text comes from -p, from a file (-f), or from standard input (-, and where nothing else is given).",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { 'p', "prompt", "TEXT", "the text" },
-        { 'f', "file", "FILE", "read the text from FILE, byte for byte; - is standard input" },
-        { O_DECODE, "decode", "LIST", "the other way: print the text of these ids, e.g. 35,3346,2603" },
-        { O_COUNT, "count", NULL, "print only how many tokens there are" },
-        { O_IDS_ONLY, "ids-only", NULL, "print only the ids, in one line, separated by commas" },
-        { O_BOS, "bos", NULL, "put the beginning-of-sequence token in front, as run does: where the model has one and\n"
-                              "its tokenizer_config.json does not say otherwise (needs the model's folder)" },
-        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "JSON: count, ids[], pieces[] (text of each token; U+FFFD where it is not whole characters); with --decode: text,\n"
+    .about = "Show the tokens of a text, or the text of tokens. MODEL is a checkpoint folder or a "
+             "tokenizer.json.\n"
+             "The text comes from -p, from a file (-f), or from standard input (-, and where "
+             "nothing else is given).",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { 'p', "prompt", "TEXT", "the text" },
+            { 'f', "file", "FILE", "read the text from FILE, byte for byte; - is standard input" },
+            { O_DECODE, "decode", "LIST",
+              "the other way: print the text of these ids, e.g. 35,3346,2603" },
+            { O_COUNT, "count", NULL, "print only how many tokens there are" },
+            { O_IDS_ONLY, "ids-only", NULL,
+              "print only the ids, in one line, separated by commas" },
+            { O_BOS, "bos", NULL,
+              "put the beginning-of-sequence token in front, as run does: where the model has one "
+              "and\n"
+              "its tokenizer_config.json does not say otherwise (needs the model's folder)" },
+            { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes = "JSON: count, ids[], pieces[] (text of each token; U+FFFD where it is not whole "
+             "characters); with --decode: text,\n"
              "ids[].\n"
              "\n"
              "examples:\n"
@@ -59,10 +67,10 @@ static void parse(cli_args *a, request *q)
             q->ids = cli_ids(a, &q->n_ids);
             q->decode = 1;
             break;
-        case O_COUNT:    q->count = 1; break;
+        case O_COUNT: q->count = 1; break;
         case O_IDS_ONLY: q->ids_only = 1; break;
-        case O_BOS:      q->flags |= MOTE_ENCODE_BOS; break;
-        case O_PLAIN:    q->flags |= MOTE_ENCODE_PLAIN; break;
+        case O_BOS: q->flags |= MOTE_ENCODE_BOS; break;
+        case O_PLAIN: q->flags |= MOTE_ENCODE_PLAIN; break;
         }
     cli_operand(a, 0, "MODEL");
     int dash = a->n_operands > 1 && !strcmp(a->operands[1], "-");
@@ -73,7 +81,8 @@ static void parse(cli_args *a, request *q)
     if (!n_texts || dash)
         q->file = "-";
     if (q->decode && (q->count || q->ids_only))
-        cli_usage_error(a, "--decode prints text: %s does not go with it", q->count ? "--count" : "--ids-only");
+        cli_usage_error(a, "--decode prints text: %s does not go with it",
+                        q->count ? "--count" : "--ids-only");
     if (q->count && q->ids_only)
         cli_usage_error(a, "--count and --ids-only exclude each other");
 }
@@ -83,7 +92,8 @@ static json_t *piece(const mote_model *model, int32_t id)
 {
     size_t n = 0;
     const char *bytes = mote_token_bytes(model, id, &n);
-    json_t *whole = bytes ? json_stringn(bytes, n) : NULL;      /* jansson checks UTF-8 strictly */
+    /* jansson checks UTF-8 strictly */
+    json_t *whole = bytes ? json_stringn(bytes, n) : NULL;
     return whole ? whole : json_string("\xef\xbf\xbd");
 }
 
@@ -144,20 +154,23 @@ static int print_tokens(const request *q, const cli_args *a, const mote_model *m
     return cli_flush();
 }
 
-/* Special tokens are written out here: the reader wants to see them. Bytes that are no whole character in the end become
- * U+FFFD, so the text is always UTF-8. */
-static int print_text(const request *q, const cli_args *a, const mote_model *model, const char *path, mote_err *err)
+/* Special tokens are written out here: the reader wants to see them. Bytes that are no whole
+ * character in the end become U+FFFD, so the text is always UTF-8. */
+static int print_text(const request *q, const cli_args *a, const mote_model *model,
+                      const char *path, mote_err *err)
 {
     mote_detok *detok = NULL;
     char *all = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&all, &size);
-    int rc = f ? mote_detok_create(&detok, model, err) : mote__fail(err, MOTE_ENOMEM, "out of memory");
+    int rc = f ? mote_detok_create(&detok, model, err)
+               : mote__fail(err, MOTE_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < q->n_ids; i++) {
         size_t n, n_text;
         const char *bytes = mote_token_bytes(model, q->ids[i], &n), *text;
         if (!bytes)
-            rc = mote__fail(err, MOTE_EINVAL, "--decode: id %d is not in the vocabulary of %s", (int)q->ids[i], path);
+            rc = mote__fail(err, MOTE_EINVAL, "--decode: id %d is not in the vocabulary of %s",
+                            (int)q->ids[i], path);
         else if (mote_token_is_special(model, q->ids[i])) {
             text = mote_detok_finish(detok, &n_text);
             fwrite(text, 1, n_text, f);
@@ -180,7 +193,8 @@ static int print_text(const request *q, const cli_args *a, const mote_model *mod
         json_t *ids = json_array();
         for (size_t i = 0; i < q->n_ids; i++)
             json_array_append_new(ids, json_integer(q->ids[i]));
-        status = cli_print_json(json_pack("{s:o, s:o}", "text", mote__json_bytes(all, size), "ids", ids), JSON_COMPACT);
+        status = cli_print_json(
+            json_pack("{s:o, s:o}", "text", mote__json_bytes(all, size), "ids", ids), JSON_COMPACT);
     } else {
         fwrite(all, 1, size, stdout);
         if (!size || all[size - 1] != '\n')
@@ -216,8 +230,8 @@ int cli_tokenize(int argc, char **argv)
         if (q.file)
             rc = cli_read_file(q.file, &text, &n, &err);
         if (!rc)
-            rc = mote_encode(model, q.file ? text : q.prompt, q.file ? n : strlen(q.prompt), q.flags, &q.ids,
-                             &q.n_ids, &err);
+            rc = mote_encode(model, q.file ? text : q.prompt, q.file ? n : strlen(q.prompt),
+                             q.flags, &q.ids, &q.n_ids, &err);
     }
     if (rc)
         status = cli_report(&err);

@@ -1,4 +1,5 @@
-/* mote tune: the best cache formats under a budget of bytes per token, measured and written down as a profile. */
+/* mote tune: the best cache formats under a budget of bytes per token, measured and written down as
+ * a profile. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,49 +21,70 @@ enum { O_TEXT = 1200, O_BUDGET, O_TASK, O_CTX, O_WINDOWS, O_FORMATS, O_PLAIN, O_
 static const cli_usage usage = {
     .command = "tune",
     .operands = "MODEL",
-    .about = "Measure what each format costs in each part (main, index) of each KV source of the model, choose one for each under a\n"
-             "budget of bytes per token, measure the choice, and write it as a profile that --profile loads in other commands.",
-    .opts = (const cli_opt[]){
-        CLI_ROW_HELP,
-        { O_TEXT, "text", "FILE", "the text to measure on; - is standard input (required)" },
-        { O_BUDGET, "budget", "BYTES", "bytes of global KV per token at most; default: what the default formats take" },
-        { O_TASK, "task", "NAME", "what a format is charged for: generation (default): the KL it causes on the text;\n"
-                                  "retrieval: how far it moves ln p of the answers of hidden needles" },
-        { 'o', "out", "FILE", "write the profile there; an existing file is replaced in one step" },
-        { O_CTX, "ctx", "N", "tokens of a window and of a needle context; default 2048" },
-        { O_WINDOWS, "windows", "N", "windows to measure on; default 1. As many more, if the text has them, check the choice" },
-        { O_FORMATS, "formats", "LIST", "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part takes those\n"
-                                        "whose groups divide its vectors" },
-        { O_SAMPLES, "samples", "N", "needle contexts (retrieval); default 2" },
-        { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
-        { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
-        CLI_ROW_MATH,
-        CLI_ROW_THREADS,
-        CLI_ROWS_PICTURES,
-        CLI_ROW_JSON,
-        CLI_ROW_END,
-    },
-    .notes = "How: with the whole cache in f32, windows too, one part of one source at a time is rounded to one format; its cost is the mean\n"
-             "KL(f32 || this) over the predicted tokens (generation), or the mean square change of ln p(answer) over the needles\n"
-             "(retrieval, where indexer keys weigh more). Both are squares of small disturbances, so independent ones add up: the sum over\n"
-             "parts is minimised exactly under the budget, then the whole choice is measured, on the same windows (with f32 windows: predicted\n"
-             "against measured) and on windows that had no part in the choice. Window formats cost nothing per token: the default stays.\n"
-             "\n"
-             "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured, measured_se (generation), judgement,\n"
-             "items[] {layer, part, options[] {format, bytes_per_token, cost, cost_se, chosen}}, frontier[] {bytes_per_token,\n"
-             "predicted}: the best choice for every budget, verified[] and heldout[] (exact, chosen, default, and chosen with f32\n"
-             "windows: kv, bytes_per_token, tokens, loss, perplexity, loss_minus_exact, loss_minus_exact_se, kl, kl_se, peak_bytes),\n"
-             "needle (retrieval; see 'mote eval --help'), profile: what the file holds (docs/profile.md).\n"
-             "\n"
-             "examples:\n"
-             "  mote tune models/nano --text models/nano/heldout.txt --budget 212 --out nano.profile\n"
-             "  mote tune models/nano --text book.txt --budget 160 --task retrieval --ctx 4K --json\n"
-             "  mote run models/nano -p 'It was' --profile nano.profile",
+    .about = "Measure what each format costs in each part (main, index) of each KV source of the "
+             "model, choose one for each under a\n"
+             "budget of bytes per token, measure the choice, and write it as a profile that "
+             "--profile loads in other commands.",
+    .opts =
+        (const cli_opt[]){
+            CLI_ROW_HELP,
+            { O_TEXT, "text", "FILE", "the text to measure on; - is standard input (required)" },
+            { O_BUDGET, "budget", "BYTES",
+              "bytes of global KV per token at most; default: what the default formats take" },
+            { O_TASK, "task", "NAME",
+              "what a format is charged for: generation (default): the KL it causes on the text;\n"
+              "retrieval: how far it moves ln p of the answers of hidden needles" },
+            { 'o', "out", "FILE",
+              "write the profile there; an existing file is replaced in one step" },
+            { O_CTX, "ctx", "N", "tokens of a window and of a needle context; default 2048" },
+            { O_WINDOWS, "windows", "N",
+              "windows to measure on; default 1. As many more, if the text has them, check the "
+              "choice" },
+            { O_FORMATS, "formats", "LIST",
+              "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part "
+              "takes those\n"
+              "whose groups divide its vectors" },
+            { O_SAMPLES, "samples", "N", "needle contexts (retrieval); default 2" },
+            { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
+            { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
+            CLI_ROW_MATH,
+            CLI_ROW_THREADS,
+            CLI_ROWS_PICTURES,
+            CLI_ROW_JSON,
+            CLI_ROW_END,
+        },
+    .notes =
+        "How: with the whole cache in f32, windows too, one part of one source at a time is "
+        "rounded to one format; its cost is the mean\n"
+        "KL(f32 || this) over the predicted tokens (generation), or the mean square change of ln "
+        "p(answer) over the needles\n"
+        "(retrieval, where indexer keys weigh more). Both are squares of small disturbances, so "
+        "independent ones add up: the sum over\n"
+        "parts is minimised exactly under the budget, then the whole choice is measured, on the "
+        "same windows (with f32 windows: predicted\n"
+        "against measured) and on windows that had no part in the choice. Window formats cost "
+        "nothing per token: the default stays.\n"
+        "\n"
+        "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured, "
+        "measured_se (generation), judgement,\n"
+        "items[] {layer, part, options[] {format, bytes_per_token, cost, cost_se, chosen}}, "
+        "frontier[] {bytes_per_token,\n"
+        "predicted}: the best choice for every budget, verified[] and heldout[] (exact, chosen, "
+        "default, and chosen with f32\n"
+        "windows: kv, bytes_per_token, tokens, loss, perplexity, loss_minus_exact, "
+        "loss_minus_exact_se, kl, kl_se, peak_bytes),\n"
+        "needle (retrieval; see 'mote eval --help'), profile: what the file holds "
+        "(docs/profile.md).\n"
+        "\n"
+        "examples:\n"
+        "  mote tune models/nano --text models/nano/heldout.txt --budget 212 --out nano.profile\n"
+        "  mote tune models/nano --text book.txt --budget 160 --task retrieval --ctx 4K --json\n"
+        "  mote run models/nano -p 'It was' --profile nano.profile",
 };
 
 typedef struct request {
     const char *text, *out;
-    const char **formats;          /* owned */
+    const char **formats; /* owned */
     lab_tune tune;
     int flags;
 } request;
@@ -85,14 +107,19 @@ static void split_formats(const cli_args *a, request *q, const char *list)
 static void parse(cli_args *a, request *q)
 {
     static double depths[] = { 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1 };
-    *q = (request){ .tune = { .ctx = 2048, .n_windows = 1, .depths = depths, .n_depths = sizeof depths / sizeof *depths, .n_samples = 2, .seed = 1 } };
+    *q = (request){ .tune = { .ctx = 2048,
+                              .n_windows = 1,
+                              .depths = depths,
+                              .n_depths = sizeof depths / sizeof *depths,
+                              .n_samples = 2,
+                              .seed = 1 } };
     int id;
     while ((id = cli_next(a)) != CLI_END)
         switch (id) {
-        case O_TEXT:    q->text = a->value; break;
-        case 'o':       q->out = a->value; break;
-        case O_BUDGET:  q->tune.budget = cli_real(a, 0.001, 1e9); break;
-        case O_TASK:    q->tune.task = (lab_task)cli_choice(a, lab_task_names); break;
+        case O_TEXT: q->text = a->value; break;
+        case 'o': q->out = a->value; break;
+        case O_BUDGET: q->tune.budget = cli_real(a, 0.001, 1e9); break;
+        case O_TASK: q->tune.task = (lab_task)cli_choice(a, lab_task_names); break;
         case O_CTX:
             q->tune.ctx = (size_t)cli_size(a);
             if (q->tune.ctx < 2)
@@ -101,8 +128,8 @@ static void parse(cli_args *a, request *q)
         case O_WINDOWS: q->tune.n_windows = cli_uint(a, 1, UINT32_MAX); break;
         case O_FORMATS: split_formats(a, q, a->value); break;
         case O_SAMPLES: q->tune.n_samples = cli_uint(a, 1, 100000); break;
-        case O_SEED:    q->tune.seed = cli_uint(a, 0, INT64_MAX - 1); break;
-        case O_PLAIN:   q->flags = MOTE_ENCODE_PLAIN; break;
+        case O_SEED: q->tune.seed = cli_uint(a, 0, INT64_MAX - 1); break;
+        case O_PLAIN: q->flags = MOTE_ENCODE_PLAIN; break;
         }
     q->tune.model_path = cli_operand(a, 0, "MODEL");
     cli_no_more_operands(a, 1);
@@ -130,32 +157,36 @@ static const char *bytes_text(double v)
 
 static void print_items(const json_t *items)
 {
-    static const char *const headings[] = { ">layer", "part", "format", ">B/token", ">cost", ">+-", "" };
+    static const char *const headings[] = { ">layer", "part", "format", ">B/token",
+                                            ">cost",  ">+-",  "" };
     cli_table *t = cli_table_create(7, headings);
     const json_t *item, *o;
     size_t i, k;
-    json_array_foreach(items, i, item)
-        json_array_foreach(json_object_get(item, "options"), k, o) {
-            cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")));
-            cli_table_add(t, k ? "" : text_of(item, "part"));
-            cli_table_add(t, text_of(o, "format"));
-            cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")));
-            cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6));
-            cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6));
-            cli_table_add(t, json_is_true(json_object_get(o, "chosen")) ? "<" : "");
-        }
+    json_array_foreach(items, i, item) json_array_foreach(json_object_get(item, "options"), k, o)
+    {
+        cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")));
+        cli_table_add(t, k ? "" : text_of(item, "part"));
+        cli_table_add(t, text_of(o, "format"));
+        cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")));
+        cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6));
+        cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6));
+        cli_table_add(t, json_is_true(json_object_get(o, "chosen")) ? "<" : "");
+    }
     cli_table_print(t, stdout, 2);
 }
 
 static void print_checked(const char *title, const json_t *rows)
 {
-    static const char *const headings[] = { "", ">B/token", ">tokens", ">perplexity", ">loss to exact", ">+-", ">KL to exact", ">+-" };
+    static const char *const headings[] = {
+        "", ">B/token", ">tokens", ">perplexity", ">loss to exact", ">+-", ">KL to exact", ">+-"
+    };
     if (!json_array_size(rows))
         return;
     cli_table *t = cli_table_create(8, headings);
     const json_t *r;
     size_t i;
-    json_array_foreach(rows, i, r) {
+    json_array_foreach(rows, i, r)
+    {
         char signed_loss[32];
         snprintf(signed_loss, sizeof signed_loss, "%+.5f", cli_number(r, "loss_minus_exact"));
         cli_table_add(t, text_of(r, "name"));
@@ -179,7 +210,8 @@ static void print_result(const json_t *r, const char *out)
     print_checked("And on text that had no part in it", json_object_get(r, "heldout"));
     if (json_is_object(json_object_get(r, "needle")))
         cli_print_needle(json_object_get(r, "needle"));
-    printf("\n%s bytes a token of a budget of %s: --kv %s\n%s\n", bytes_text(cli_number(r, "bytes_per_token")), bytes_text(cli_number(r, "budget")),
+    printf("\n%s bytes a token of a budget of %s: --kv %s\n%s\n",
+           bytes_text(cli_number(r, "bytes_per_token")), bytes_text(cli_number(r, "budget")),
            text_of(r, "kv"), text_of(r, "judgement"));
     if (out)
         printf("written to %s: use it with --profile %s\n", out, out);
@@ -206,7 +238,8 @@ int cli_tune(int argc, char **argv)
         mote_session *session = NULL;
         rc = mote_session_create(&session, model, &params, &err);
         mote_session_destroy(session);
-        if (rc == MOTE_EUNSUPPORTED)                   /* its groups do not fit the main part: lab/ leaves it out */
+        /* its groups do not fit the main part: lab/ leaves it out */
+        if (rc == MOTE_EUNSUPPORTED)
             rc = MOTE_OK;
         else if (rc)
             cli_kv_error("--formats", &a, &status, &err);

@@ -1,8 +1,11 @@
-/* libedit does the editing; it gets its characters from here. Between the terminal and libedit sits a small reader that
- *   - turns bytes into characters, U+FFFD for what is no UTF-8 (libedit would take it for the end of the input);
- *   - takes whole escape sequences: those of the table become libedit's own control characters, all others do nothing (libedit
- *     would leave their tails as letters);
- *   - takes a paste, which the terminal puts between ESC [200~ and ESC [201~, as one text: line ends and tabs in it are no keys;
+/* libedit does the editing; it gets its characters from here. Between the terminal and libedit sits
+ * a small reader that
+ *   - turns bytes into characters, U+FFFD for what is no UTF-8 (libedit would take it for the end
+ * of the input);
+ *   - takes whole escape sequences: those of the table become libedit's own control characters, all
+ * others do nothing (libedit would leave their tails as letters);
+ *   - takes a paste, which the terminal puts between ESC [200~ and ESC [201~, as one text: line
+ * ends and tabs in it are no keys;
  *   - waits for signals as well as for keys. */
 #include "cli/editor.h"
 
@@ -23,31 +26,58 @@ enum { KEY_BREAK = 'C' & 31, KEY_PASTE = '^' & 31, KEY_DELETE = '_' & 31, KEY_NE
 enum { TIMED_OUT = -1, ENDED = -2, BROKEN = -3 };
 enum { SEQUENCE_MS = 50, MAX_SEQUENCE = 32 };
 
-typedef struct wide { wchar_t *text; size_t n, capacity; } wide;
+typedef struct wide {
+    wchar_t *text;
+    size_t n, capacity;
+} wide;
 
 struct cli_editor {
     EditLine *el;
     HistoryW *past;
     FILE *screen;
-    int events;                        /* descriptor, while a line is read */
-    int brackets;                      /* the terminal is asked to mark pastes */
+    int events;   /* descriptor, while a line is read */
+    int brackets; /* the terminal is asked to mark pastes */
     const char *prompt;
     cli_typed outcome;
-    unsigned char in[4096];            /* read, not yet taken */
+    unsigned char in[4096]; /* read, not yet taken */
     size_t n_in, at;
-    wchar_t queue[8];                  /* characters that stand for a key */
+    wchar_t queue[8]; /* characters that stand for a key */
     size_t n_queue, queue_at;
     wide paste;
-    char *line;                        /* as UTF-8 */
+    char *line; /* as UTF-8 */
 };
 
-static const struct { const char *sequence; const char *keys; } known[] = {
-    { "[A", "\020" },      { "OA", "\020" },      { "[B", "\016" },      { "OB", "\016" },          /* up, down: Ctrl-P, Ctrl-N */
-    { "[C", "\006" },      { "OC", "\006" },      { "[D", "\002" },      { "OD", "\002" },          /* right, left              */
-    { "[H", "\001" },      { "OH", "\001" },      { "[1~", "\001" },     { "[7~", "\001" },         /* home                     */
-    { "[F", "\005" },      { "OF", "\005" },      { "[4~", "\005" },     { "[8~", "\005" },         /* end                      */
-    { "[3~", "\037" },                                                                              /* delete                   */
-    { "[1;5C", "\033f" },  { "[1;3C", "\033f" },  { "[1;5D", "\033b" },  { "[1;3D", "\033b" },      /* by words                 */
+static const struct {
+    const char *sequence;
+    const char *keys;
+} known[] = {
+    /* up, down: Ctrl-P, Ctrl-N */
+    { "[A", "\020" },
+    { "OA", "\020" },
+    { "[B", "\016" },
+    { "OB", "\016" },
+    /* right, left */
+    { "[C", "\006" },
+    { "OC", "\006" },
+    { "[D", "\002" },
+    { "OD", "\002" },
+    /* home */
+    { "[H", "\001" },
+    { "OH", "\001" },
+    { "[1~", "\001" },
+    { "[7~", "\001" },
+    /* end */
+    { "[F", "\005" },
+    { "OF", "\005" },
+    { "[4~", "\005" },
+    { "[8~", "\005" },
+    /* delete */
+    { "[3~", "\037" },
+    /* by words */
+    { "[1;5C", "\033f" },
+    { "[1;3C", "\033f" },
+    { "[1;5D", "\033b" },
+    { "[1;3D", "\033b" },
 };
 
 /* ---- bytes ---- */
@@ -75,7 +105,8 @@ static int handle_events(cli_editor *e)
         cli_signals_stop();
     }
     if (events & (CLI_EVENT_STOP | CLI_EVENT_CONTINUE)) {
-        el_set(e->el, EL_PREP_TERM, 0);            /* libedit must not believe that nothing has changed */
+        /* libedit must not believe that nothing has changed */
+        el_set(e->el, EL_PREP_TERM, 0);
         el_set(e->el, EL_PREP_TERM, 1);
         mark_pastes(e, 1);
     }
@@ -90,7 +121,8 @@ static int handle_events(cli_editor *e)
 static int next_byte(cli_editor *e, int ms)
 {
     while (e->at == e->n_in) {
-        struct pollfd p[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = e->events, .events = POLLIN } };
+        struct pollfd p[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
+                               { .fd = e->events, .events = POLLIN } };
         int ready = poll(p, 2, ms);
         if (ready == 0)
             return TIMED_OUT;
@@ -127,7 +159,8 @@ static wchar_t character(cli_editor *e, int first)
         bytes[n++] = (uint8_t)b;
     }
     if (step < 0 && n > 1)
-        e->at--;                                   /* it broke the character and may begin another */
+        /* it broke the character and may begin another */
+        e->at--;
     return step > 0 ? (wchar_t)cp : 0xFFFD;
 }
 
@@ -191,17 +224,20 @@ static int take_sequence(cli_editor *e)
     size_t n = 0;
     int b = next_byte(e, SEQUENCE_MS);
     if (b == TIMED_OUT)
-        return 0;                                  /* the Esc key alone */
+        return 0; /* the Esc key alone */
     if (b < 0)
         return b;
     if (b == 'P' || b == ']' || b == '_' || b == '^' || b == 'X') {
         /* a string that a terminal answered: up to BEL or ESC \ */
-        for (int before = 0; (b = next_byte(e, SEQUENCE_MS)) >= 0 && b != 7 && !(before == 033 && b == '\\'); before = b)
+        for (int before = 0;
+             (b = next_byte(e, SEQUENCE_MS)) >= 0 && b != 7 && !(before == 033 && b == '\\');
+             before = b)
             ;
         return b == TIMED_OUT || b >= 0 ? 0 : b;
     }
     if (b != '[' && b != 'O') {
-        put(e, b == '\r' || b == '\n' ? (char[]){ KEY_NEWLINE, 0 } : (char[]){ 033, (char)b, 0 });      /* Alt and a key */
+        /* Alt and a key */
+        put(e, b == '\r' || b == '\n' ? (char[]){ KEY_NEWLINE, 0 } : (char[]){ 033, (char)b, 0 });
         return 0;
     }
     s[n++] = (char)b;
@@ -214,9 +250,10 @@ static int take_sequence(cli_editor *e)
             return b;
         if (n < MAX_SEQUENCE)
             s[n++] = (char)b;
-        if (n == 2 && b == '[')                    /* ESC [ [ A: function keys of the console */
+        if (n == 2 && b == '[') /* ESC [ [ A: function keys of the console */
             continue;
-        if (b < 0x20 || b > 0x7e) {                /* no sequence: what follows is taken for itself */
+        /* no sequence: what follows is taken for itself */
+        if (b < 0x20 || b > 0x7e) {
             e->at--;
             return 0;
         }
@@ -259,7 +296,7 @@ static int get_character(EditLine *el, wchar_t *c)
         if (b < 0)
             return -1;
         if (b == KEY_BREAK || b == KEY_PASTE || b == KEY_DELETE || b == KEY_NEWLINE)
-            continue;                              /* typed, they mean nothing */
+            continue; /* typed, they mean nothing */
         *c = b < 0x80 ? (wchar_t)b : character(e, b);
         return 1;
     }
@@ -280,7 +317,8 @@ static unsigned char on_newline(EditLine *el, int c)
     return el_winsertstr(el, L"\n") ? CC_ERROR : CC_REFRESH;
 }
 
-/* The line ends as if it had been entered, so that what was typed stays to be seen; the caller throws it away. */
+/* The line ends as if it had been entered, so that what was typed stays to be seen; the caller
+ * throws it away. */
 static unsigned char on_break(EditLine *el, int c)
 {
     cli_editor *e;
@@ -331,7 +369,8 @@ cli_editor *cli_editor_create(int quiet)
     el_wset(e->el, EL_ADDFN, L"mote-paste", L"insert what was pasted", on_paste);
     el_wset(e->el, EL_ADDFN, L"mote-newline", L"go on in a new line", on_newline);
     el_wset(e->el, EL_ADDFN, L"mote-break", L"throw the line away", on_break);
-    el_set(e->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL);      /* line ends of a paste come as they are */
+    /* line ends of a paste come as they are */
+    el_set(e->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL);
     el_wset(e->el, EL_BIND, L"^^", L"mote-paste", NULL);
     el_wset(e->el, EL_BIND, L"^]", L"mote-newline", NULL);
     el_wset(e->el, EL_BIND, L"^C", L"mote-break", NULL);
@@ -354,7 +393,8 @@ void cli_editor_destroy(cli_editor *e)
 }
 
 /* UTF-8 of what was typed, without the line end(s) behind it. */
-static cli_typed take_line(cli_editor *e, const wchar_t *typed, size_t n_typed, const char **text, size_t *n)
+static cli_typed take_line(cli_editor *e, const wchar_t *typed, size_t n_typed, const char **text,
+                           size_t *n)
 {
     while (n_typed && typed[n_typed - 1] == L'\n')
         n_typed--;
@@ -365,7 +405,9 @@ static cli_typed take_line(cli_editor *e, const wchar_t *typed, size_t n_typed, 
     size_t used = 0;
     for (size_t i = 0; i < n_typed; i++) {
         uint32_t cp = (uint32_t)typed[i];
-        used += (size_t)mote__utf8_write((uint8_t *)e->line + used, cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000) ? 0xFFFD : cp);
+        used += (size_t)mote__utf8_write((uint8_t *)e->line + used,
+                                         cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000) ? 0xFFFD
+                                                                                        : cp);
     }
     e->line[used] = 0;
     *text = e->line;
@@ -382,7 +424,8 @@ cli_typed cli_editor_read(cli_editor *e, const char *prompt, const char **text, 
     e->events = cli_signals_at_prompt(1);
     if (e->events < 0)
         return CLI_TYPED_END;
-    el_set(e->el, EL_PREP_TERM, 1);                /* before the prompt is seen: what is typed at once must not be cooked */
+    /* before the prompt is seen: what is typed at once must not be cooked */
+    el_set(e->el, EL_PREP_TERM, 1);
     mark_pastes(e, 1);
     const wchar_t *typed = el_wgets(e->el, &n_typed);
     mark_pastes(e, 0);

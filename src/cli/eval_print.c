@@ -16,20 +16,29 @@ double cli_number(const json_t *o, const char *key)
 static void print_rows(const json_t *rows)
 {
     static const char *const headings[] = {
-        "kv",          ">ctx",           ">tokens",       ">loss", ">perplexity", ">KL to base", ">same top-1 %",
-        ">KV B/token", ">prefill tok/s", ">decode tok/s", ">peak"
+        "kv",          ">ctx",          ">tokens",     ">loss",          ">perplexity",
+        ">KL to base", ">same top-1 %", ">KV B/token", ">prefill tok/s", ">decode tok/s",
+        ">peak"
     };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     size_t i;
     const json_t *r;
-    json_array_foreach(rows, i, r) {
+    json_array_foreach(rows, i, r)
+    {
         char bytes[32];
         snprintf(bytes, sizeof bytes, "%.6g", cli_number(r, "kv_bytes_per_token"));
         const char *const cells[] = {
-            json_string_value(json_object_get(r, "kv")), cli_count((uint64_t)cli_number(r, "ctx")), cli_count((uint64_t)cli_number(r, "tokens")),
-            cli_fixed(cli_number(r, "loss"), 5), cli_fixed(cli_number(r, "perplexity"), 3), cli_fixed(cli_number(r, "kl"), 5),
-            cli_fixed(100 * cli_number(r, "top1_agreement"), 2), bytes, cli_fixed(cli_number(r, "prefill_tokens_per_s"), 1),
-            cli_fixed(cli_number(r, "decode_tokens_per_s"), 1), cli_bytes(cli_number(r, "peak_bytes")),
+            json_string_value(json_object_get(r, "kv")),
+            cli_count((uint64_t)cli_number(r, "ctx")),
+            cli_count((uint64_t)cli_number(r, "tokens")),
+            cli_fixed(cli_number(r, "loss"), 5),
+            cli_fixed(cli_number(r, "perplexity"), 3),
+            cli_fixed(cli_number(r, "kl"), 5),
+            cli_fixed(100 * cli_number(r, "top1_agreement"), 2),
+            bytes,
+            cli_fixed(cli_number(r, "prefill_tokens_per_s"), 1),
+            cli_fixed(cli_number(r, "decode_tokens_per_s"), 1),
+            cli_bytes(cli_number(r, "peak_bytes")),
         };
         for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++)
             cli_table_add(t, cells[k]);
@@ -39,16 +48,25 @@ static void print_rows(const json_t *rows)
 
 static void print_store(const json_t *rows)
 {
-    static const char *const headings[] = { "kv", ">ctx", ">reused", ">replayed", ">computed", ">scored", ">loss", ">cold loss", ">difference", ">+-", "" };
+    static const char *const headings[] = { "kv",          ">ctx",    ">reused", ">replayed",
+                                            ">computed",   ">scored", ">loss",   ">cold loss",
+                                            ">difference", ">+-",     "" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     size_t i;
     const json_t *r;
-    json_array_foreach(rows, i, r) {
+    json_array_foreach(rows, i, r)
+    {
         const char *const cells[] = {
-            json_string_value(json_object_get(r, "kv")), cli_count((uint64_t)cli_number(r, "ctx")), cli_count((uint64_t)cli_number(r, "reused_tokens")),
-            cli_count((uint64_t)cli_number(r, "replayed_tokens")), cli_count((uint64_t)cli_number(r, "computed_tokens")),
-            cli_count((uint64_t)cli_number(r, "tokens")), cli_fixed(cli_number(r, "loss"), 5), cli_fixed(cli_number(r, "cold_loss"), 5),
-            cli_fixed(cli_number(r, "loss_minus_cold"), 5), cli_fixed(cli_number(r, "loss_minus_cold_se"), 5),
+            json_string_value(json_object_get(r, "kv")),
+            cli_count((uint64_t)cli_number(r, "ctx")),
+            cli_count((uint64_t)cli_number(r, "reused_tokens")),
+            cli_count((uint64_t)cli_number(r, "replayed_tokens")),
+            cli_count((uint64_t)cli_number(r, "computed_tokens")),
+            cli_count((uint64_t)cli_number(r, "tokens")),
+            cli_fixed(cli_number(r, "loss"), 5),
+            cli_fixed(cli_number(r, "cold_loss"), 5),
+            cli_fixed(cli_number(r, "loss_minus_cold"), 5),
+            cli_fixed(cli_number(r, "loss_minus_cold_se"), 5),
             json_is_true(json_object_get(r, "exact")) ? "" : "approximate",
         };
         for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++)
@@ -58,15 +76,20 @@ static void print_store(const json_t *rows)
     cli_table_print(t, stdout, 2);
 }
 
-
 static const char *text_of(const json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
     return s ? s : "-";
 }
 
-static const char *percent(double share) { return isfinite(share) ? cli_fixed(100 * share, 1) : "-"; }
-static const char *count_of(const json_t *o, const char *key) { return cli_count((uint64_t)cli_number(o, key)); }
+static const char *percent(double share)
+{
+    return isfinite(share) ? cli_fixed(100 * share, 1) : "-";
+}
+static const char *count_of(const json_t *o, const char *key)
+{
+    return cli_count((uint64_t)cli_number(o, key));
+}
 /* Effects are small and have a sign. */
 static const char *effect(const json_t *o, const char *key)
 {
@@ -82,35 +105,43 @@ static void add_cells(cli_table *t, const char *const *cells, size_t n)
     for (size_t k = 0; k < n; k++)
         cli_table_add(t, cells[k]);
 }
-#define ADD(t, ...) add_cells(t, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+#define ADD(t, ...)                                    \
+    add_cells(t, (const char *const[]){ __VA_ARGS__ }, \
+              sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
 
 void cli_print_needle(const json_t *needle)
 {
-    static const char *const headings[] = { "kv", ">ctx", ">asked", ">recall %", ">choice %", ">greedy %", ">ln p", ">margin", ">+-", ">ln p to base", ">+-" };
+    static const char *const headings[] = { "kv",        ">ctx",          ">asked", ">recall %",
+                                            ">choice %", ">greedy %",     ">ln p",  ">margin",
+                                            ">+-",       ">ln p to base", ">+-" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
-    const json_t *rows = json_object_get(needle, "rows"), *cells = json_object_get(needle, "cells"), *depths = json_object_get(needle, "depths"), *r, *c;
+    const json_t *rows = json_object_get(needle, "rows"), *cells = json_object_get(needle, "cells"),
+                 *depths = json_object_get(needle, "depths"), *r, *c;
     size_t i, k;
     json_array_foreach(rows, i, r)
-        ADD(t, text_of(r, "kv"), count_of(r, "ctx"), count_of(r, "asked"), percent(cli_number(r, "recall")), percent(cli_number(r, "choice")),
-            percent(cli_number(r, "greedy")), cli_fixed(cli_number(r, "logp"), 3), cli_fixed(cli_number(r, "margin"), 3),
-            cli_fixed(cli_number(r, "margin_se"), 3), effect(r, "logp_minus_base"), cli_fixed(cli_number(r, "logp_minus_base_se"), 5));
+        ADD(t, text_of(r, "kv"), count_of(r, "ctx"), count_of(r, "asked"),
+            percent(cli_number(r, "recall")), percent(cli_number(r, "choice")),
+            percent(cli_number(r, "greedy")), cli_fixed(cli_number(r, "logp"), 3),
+            cli_fixed(cli_number(r, "margin"), 3), cli_fixed(cli_number(r, "margin_se"), 3),
+            effect(r, "logp_minus_base"), cli_fixed(cli_number(r, "logp_minus_base_se"), 5));
     printf("\nNeedles: facts hidden in the text, asked for at its end\n");
     cli_table_print(t, stdout, 2);
     const char *by[3 + 32] = { "kv", ">ctx" };
     char names[32][16];
     size_t n = 2;
-    json_array_foreach(depths, i, r)
-        if (n < 34) {
-            snprintf(names[i], sizeof names[i], ">%.0f %%", 100 * json_number_value(r));
-            by[n++] = names[i];
-        }
+    json_array_foreach(depths, i, r) if (n < 34)
+    {
+        snprintf(names[i], sizeof names[i], ">%.0f %%", 100 * json_number_value(r));
+        by[n++] = names[i];
+    }
     t = cli_table_create(n, by);
-    json_array_foreach(rows, i, r) {
+    json_array_foreach(rows, i, r)
+    {
         cli_table_add(t, text_of(r, "kv"));
         cli_table_add(t, count_of(r, "ctx"));
-        json_array_foreach(cells, k, c)
-            if (!strcmp(text_of(c, "kv"), text_of(r, "kv")) && cli_number(c, "ctx") == cli_number(r, "ctx"))
-                cli_table_add(t, cli_fixed(cli_number(c, "margin"), 2));
+        json_array_foreach(cells, k, c) if (!strcmp(text_of(c, "kv"), text_of(r, "kv")) &&
+                                            cli_number(c, "ctx") == cli_number(r, "ctx"))
+            cli_table_add(t, cli_fixed(cli_number(c, "margin"), 2));
     }
     printf("\nMargin by depth (0 %%: the start of the text)\n");
     cli_table_print(t, stdout, 2);
@@ -118,43 +149,52 @@ void cli_print_needle(const json_t *needle)
 
 static void print_cuts(const json_t *cuts)
 {
-    static const char *const headings[] = { "kv", ">ctx", ">cut", ">tokens", ">cold loss", "prefix", ">difference", ">+-", "" };
+    static const char *const headings[] = { "kv",          ">ctx",       ">cut",
+                                            ">tokens",     ">cold loss", "prefix",
+                                            ">difference", ">+-",        "" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     const json_t *r, *w;
     size_t i, k;
-    json_array_foreach(cuts, i, r)
-        json_array_foreach(json_object_get(r, "ways"), k, w)
-            ADD(t, k ? "" : text_of(r, "kv"), k ? "" : count_of(r, "ctx"), k ? "" : count_of(r, "cut"), k ? "" : count_of(r, "tokens"),
-                k ? "" : cli_fixed(cli_number(r, "cold_loss"), 5), text_of(w, "way"), effect(w, "minus_cold"), cli_fixed(cli_number(w, "minus_cold_se"), 5),
-                json_is_true(json_object_get(w, "beyond_noise")) ? "beyond the noise" : "");
+    json_array_foreach(cuts, i, r) json_array_foreach(json_object_get(r, "ways"), k, w)
+        ADD(t, k ? "" : text_of(r, "kv"), k ? "" : count_of(r, "ctx"), k ? "" : count_of(r, "cut"),
+            k ? "" : count_of(r, "tokens"), k ? "" : cli_fixed(cli_number(r, "cold_loss"), 5),
+            text_of(w, "way"), effect(w, "minus_cold"),
+            cli_fixed(cli_number(w, "minus_cold_se"), 5),
+            json_is_true(json_object_get(w, "beyond_noise")) ? "beyond the noise" : "");
     printf("\nLoss behind a cut, by how the prefix before it came\n");
     cli_table_print(t, stdout, 2);
 }
 
 static void print_kv_error(const json_t *errors)
 {
-    static const char *const headings[] = { "kv", ">ctx", ">layer", "part", "format", ">vectors", ">rounding %", ">error %" };
+    static const char *const headings[] = { "kv",     ">ctx",     ">layer",      "part",
+                                            "format", ">vectors", ">rounding %", ">error %" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     const json_t *e, *r;
     size_t i, k;
-    json_array_foreach(errors, i, e)
-        json_array_foreach(json_object_get(e, "rows"), k, r)
-            ADD(t, k ? "" : text_of(e, "kv"), k ? "" : count_of(e, "ctx"), count_of(r, "layer"), text_of(r, "part"), text_of(r, "format"), count_of(r, "vectors"),
-                cli_fixed(100 * cli_number(r, "rounding"), 3), cli_fixed(100 * cli_number(r, "error"), 3));
+    json_array_foreach(errors, i, e) json_array_foreach(json_object_get(e, "rows"), k, r)
+        ADD(t, k ? "" : text_of(e, "kv"), k ? "" : count_of(e, "ctx"), count_of(r, "layer"),
+            text_of(r, "part"), text_of(r, "format"), count_of(r, "vectors"),
+            cli_fixed(100 * cli_number(r, "rounding"), 3),
+            cli_fixed(100 * cli_number(r, "error"), 3));
     printf("\nStored KV against f32: rounded once, and as it is stored\n");
     cli_table_print(t, stdout, 2);
 }
 
 static void print_effects(const json_t *b)
 {
-    static const char *const headings[] = { "cause", "exact", "full", ">alone", ">+-", ">with the others", ">+-", "judged" };
+    static const char *const headings[] = { "cause",  "exact", "full",
+                                            ">alone", ">+-",   ">with the others",
+                                            ">+-",    "judged" };
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     const json_t *c, *line;
     size_t i;
     json_array_foreach(json_object_get(b, "causes"), i, c)
-        ADD(t, text_of(c, "cause"), text_of(c, "exact_is"), text_of(c, "full_is"), effect(c, "alone"), cli_fixed(cli_number(c, "alone_se"), 5), effect(c, "last"),
+        ADD(t, text_of(c, "cause"), text_of(c, "exact_is"), text_of(c, "full_is"),
+            effect(c, "alone"), cli_fixed(cli_number(c, "alone_se"), 5), effect(c, "last"),
             cli_fixed(cli_number(c, "last_se"), 5), text_of(c, "judgement"));
-    printf("  %s: exact %.5f, full %.5f\n", text_of(b, "what"), cli_number(b, "exact"), cli_number(b, "full"));
+    printf("  %s: exact %.5f, full %.5f\n", text_of(b, "what"), cli_number(b, "exact"),
+           cli_number(b, "full"));
     cli_table_print(t, stdout, 2);
     json_array_foreach(json_object_get(b, "verdict"), i, line)
         printf("  - %s\n", json_string_value(line));
@@ -169,7 +209,8 @@ void cli_print_blame(const json_t *b)
     const json_t *r;
     size_t i;
     json_array_foreach(json_object_get(b, "kl"), i, r)
-        ADD(t, text_of(r, "cause"), cli_fixed(cli_number(r, "kl"), 5), effect(r, "over_control"), cli_fixed(cli_number(r, "over_control_se"), 5),
+        ADD(t, text_of(r, "cause"), cli_fixed(cli_number(r, "kl"), 5), effect(r, "over_control"),
+            cli_fixed(cli_number(r, "over_control_se"), 5),
             json_is_true(json_object_get(r, "beyond_noise")) ? "beyond the noise" : "");
     printf("\n  KL to the exact baseline; control: all parts bf16\n");
     cli_table_print(t, stdout, 2);
@@ -195,11 +236,11 @@ void cli_print_eval(const json_t *report)
         print_cuts(json_object_get(report, "cuts"));
     if (json_object_get(report, "kv_error"))
         print_kv_error(json_object_get(report, "kv_error"));
-    json_array_foreach(json_object_get(report, "blame"), i, b)
-        cli_print_blame(b);
+    json_array_foreach(json_object_get(report, "blame"), i, b) cli_print_blame(b);
 }
 
-int cli_write_pictures(const cli_args *a, void (*add)(lab_report *, const json_t *), const json_t *what, mote_err *err)
+int cli_write_pictures(const cli_args *a, void (*add)(lab_report *, const json_t *),
+                       const json_t *what, mote_err *err)
 {
     if (!a->svg && !a->html)
         return MOTE_OK;
@@ -207,7 +248,8 @@ int cli_write_pictures(const cli_args *a, void (*add)(lab_report *, const json_t
     const char *name = a->operands[0];
     snprintf(title, sizeof title, "mote %s: %s", a->usage->command, name);
     const char *text = json_string_value(json_object_get(what, "text"));
-    snprintf(how, sizeof how, "mote %s%s%s", mote_version(), text ? ", text: " : "", text ? text : "");
+    snprintf(how, sizeof how, "mote %s%s%s", mote_version(), text ? ", text: " : "",
+             text ? text : "");
     lab_report *r = lab_report_create(title, how);
     if (r)
         add(r, what);

@@ -14,9 +14,13 @@
 
 const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "interrupted" };
 
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a, int ids_only, mote_err *err)
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
+                   int ids_only, mote_err *err)
 {
-    mote_model_params params = { .n_threads = a->n_threads, .math = a->math, .weights = a->weights, .tokenizer_optional = ids_only,
+    mote_model_params params = { .n_threads = a->n_threads,
+                                 .math = a->math,
+                                 .weights = a->weights,
+                                 .tokenizer_optional = ids_only,
                                  .progress = cli_progress_open };
     cli_signals_catch();
     int rc = cli_check_profile(a, path, err);
@@ -39,11 +43,12 @@ void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *
     int by_profile = a->profile && a->kv == a->profile->kv;
     if (err->code == MOTE_EINVAL && !by_profile)
         *status = CLI_USAGE;
-    mote__fail(err, err->code, "%s: %s", by_profile ? a->profile_name : option, message + (by_profile ? 0 : strlen(lead)));
+    mote__fail(err, err->code, "%s: %s", by_profile ? a->profile_name : option,
+               message + (by_profile ? 0 : strlen(lead)));
 }
 
-int cli_session_create(mote_session **session, mote_model *model, const cli_args *a, size_t max_context, int *status,
-                       mote_err *err)
+int cli_session_create(mote_session **session, mote_model *model, const cli_args *a,
+                       size_t max_context, int *status, mote_err *err)
 {
     mote_session_params params = { .kv = a->kv, .prefill = a->prefill, .max_context = max_context };
     int rc = mote_session_create(session, model, &params, err);
@@ -52,8 +57,9 @@ int cli_session_create(mote_session **session, mote_model *model, const cli_args
     return rc;
 }
 
-int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n, mote_logits_rows rows,
-             const char *what, double *seconds, size_t *scratch_peak, mote_err *err)
+int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_t n,
+             mote_logits_rows rows, const char *what, double *seconds, size_t *scratch_peak,
+             mote_err *err)
 {
     mote_feed feed = { .session = session, .ids = ids, .n_ids = n, .logits = rows };
     cli_step_ctx ctx = { what, scratch_peak ? model : NULL, 0 };
@@ -76,17 +82,19 @@ static int is_eos(const mote_model_info *info, int32_t id)
 }
 
 /* A token's text, or null where it has none or its bytes are not whole characters. */
-static json_t *token_json(const mote_model *model, const mote_model_info *info, int32_t id, double logprob)
+static json_t *token_json(const mote_model *model, const mote_model_info *info, int32_t id,
+                          double logprob)
 {
     size_t n = 0;
     const char *bytes = info->has_tokenizer ? mote_token_bytes(model, id, &n) : NULL;
     json_t *text = bytes ? json_stringn(bytes, n) : NULL;
-    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)id, "token", text ? text : json_null(), "logprob",
-                     cli_json_real(logprob));
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)id, "token", text ? text : json_null(),
+                     "logprob", cli_json_real(logprob));
 }
 
-static int add_logprobs(const mote_model *model, const mote_model_info *info, const cli_gen_params *p,
-                        const float *logits, int32_t id, float logprob, json_t *list, mote_err *err)
+static int add_logprobs(const mote_model *model, const mote_model_info *info,
+                        const cli_gen_params *p, const float *logits, int32_t id, float logprob,
+                        json_t *list, mote_err *err)
 {
     enum { MAX = 64 };
     int32_t ids[MAX];
@@ -100,11 +108,14 @@ static int add_logprobs(const mote_model *model, const mote_model_info *info, co
     for (size_t i = 0; i < n; i++)
         json_array_append_new(top, token_json(model, info, ids[i], lp[i]));
     json_object_set_new(one, "top", top);
-    return json_array_append_new(list, one) ? mote__fail(err, MOTE_ENOMEM, "out of memory for logprobs") : MOTE_OK;
+    return json_array_append_new(list, one)
+               ? mote__fail(err, MOTE_ENOMEM, "out of memory for logprobs")
+               : MOTE_OK;
 }
 
 /* Hand text to the caller through the stop strings. */
-static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, size_t n, int *ended, mote_err *err)
+static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, size_t n, int *ended,
+                mote_err *err)
 {
     size_t n_certain;
     const char *certain = cli_stops_push(stops, text, n, &n_certain);
@@ -115,8 +126,8 @@ static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, siz
     return MOTE_OK;
 }
 
-int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info, const cli_gen_params *p,
-                 cli_gen_result *r, mote_err *err)
+int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info,
+                 const cli_gen_params *p, cli_gen_result *r, mote_err *err)
 {
     *r = (cli_gen_result){ .finish = CLI_FINISH_LENGTH };
     mote_sampler *sampler = NULL;
@@ -138,7 +149,9 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
         }
         /* 1. the last sampled token goes in; its logits give the next */
         if (r->n_ids > r->n_fed) {
-            mote_feed feed = { .session = session, .ids = r->ids + r->n_fed, .n_ids = 1, .logits = MOTE_LOGITS_LAST };
+            mote_feed feed = {
+                .session = session, .ids = r->ids + r->n_fed, .n_ids = 1, .logits = MOTE_LOGITS_LAST
+            };
             double t0 = cli_seconds();
             rc = mote_step(model, &feed, 1, NULL, NULL, err);
             if (rc == MOTE_EFULL) {
@@ -161,14 +174,16 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
         logits += (n_rows - 1) * info->vocab;
         int32_t id;
         float logprob = 0;
-        rc = mote_sampler_next(sampler, logits, info->vocab, &id, p->want_logprobs ? &logprob : NULL, err);
+        rc = mote_sampler_next(sampler, logits, info->vocab, &id,
+                               p->want_logprobs ? &logprob : NULL, err);
         if (rc)
             break;
         if (!p->ignore_eos && is_eos(info, id)) {
             r->finish = CLI_FINISH_EOS;
             break;
         }
-        if (p->want_logprobs && (rc = add_logprobs(model, info, p, logits, id, logprob, r->logprobs, err)))
+        if (p->want_logprobs &&
+            (rc = add_logprobs(model, info, p, logits, id, logprob, r->logprobs, err)))
             break;
         if (r->n_ids == capacity) {
             capacity = capacity ? 2 * capacity : 256;
@@ -192,7 +207,8 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
         if (detok)
             rc = mote_detok_push(detok, id, &text, &n_text, err);
         else {
-            n_text = (size_t)snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "", (int)id);
+            n_text = (size_t)snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "",
+                                      (int)id);
             text = number;
         }
         if (!rc)
@@ -230,9 +246,12 @@ json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak)
 {
     json_t *o = json_object();
     for (int c = 0; c < MOTE_MEM_CLASSES; c++)
-        json_object_set_new(o, mote_memory_class_name((mote_mem_class)c), json_integer((json_int_t)m->bytes[c]));
+        json_object_set_new(o, mote_memory_class_name((mote_mem_class)c),
+                            json_integer((json_int_t)m->bytes[c]));
     size_t scratch = m->bytes[MOTE_MEM_SCRATCH];
-    json_object_set_new(o, "scratch_peak", json_integer((json_int_t)(scratch > scratch_peak ? scratch : scratch_peak)));
+    json_object_set_new(o, "scratch_peak",
+                        json_integer(
+                            (json_int_t)(scratch > scratch_peak ? scratch : scratch_peak)));
     json_object_set_new(o, "total", json_integer((json_int_t)m->total));
     json_object_set_new(o, "peak", json_integer((json_int_t)m->peak));
     json_object_set_new(o, "rss", json_integer((json_int_t)m->rss));
@@ -255,12 +274,14 @@ void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
     double parts[4], total = mote_session_kv_bytes_per_token(session, parts);
     fprintf(f, "cache       %g bytes a token:", total);
     for (int i = 0; i < 4; i += 2) {
-        const char *name = mote_session_kv_part_name(session, i);      /* "main_codes" */
-        fprintf(f, "%s %.*s %g codes + %g scales", i ? "," : "", (int)strcspn(name, "_"), name, parts[i], parts[i + 1]);
+        const char *name = mote_session_kv_part_name(session, i); /* "main_codes" */
+        fprintf(f, "%s %.*s %g codes + %g scales", i ? "," : "", (int)strcspn(name, "_"), name,
+                parts[i], parts[i + 1]);
     }
     fprintf(f, " (%s)\n", kv);
     if (mote_session_window_bytes(session))
-        fprintf(f, "windows     %s a sequence, whatever its length\n", cli_bytes((double)mote_session_window_bytes(session)));
+        fprintf(f, "windows     %s a sequence, whatever its length\n",
+                cli_bytes((double)mote_session_window_bytes(session)));
 }
 
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
@@ -270,14 +291,19 @@ void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
     /* a cache has one of the two pairs of parts */
     int keys = m->bytes[MOTE_MEM_KV_KEY_CODES] > 0;
     for (int c = 0; c < MOTE_MEM_CLASSES; c++) {
-        if (keys ? c >= MOTE_MEM_KV_MAIN_CODES && c <= MOTE_MEM_KV_INDEX_SCALES : c >= MOTE_MEM_KV_KEY_CODES && c <= MOTE_MEM_KV_VALUE_SCALES)
+        if (keys ? c >= MOTE_MEM_KV_MAIN_CODES && c <= MOTE_MEM_KV_INDEX_SCALES
+                 : c >= MOTE_MEM_KV_KEY_CODES && c <= MOTE_MEM_KV_VALUE_SCALES)
             continue;
         cli_table_add(t, mote_memory_class_name((mote_mem_class)c));
         cli_table_add(t, cli_count(m->bytes[c]));
         cli_table_add(t, cli_bytes((double)m->bytes[c]));
     }
-    const struct { const char *name; size_t bytes; } more[] = {
-        { "total", m->total }, { "peak", m->peak }, { "scratch_peak", scratch_peak }, { "rss", m->rss }, { "peak_rss", m->peak_rss },
+    const struct {
+        const char *name;
+        size_t bytes;
+    } more[] = {
+        { "total", m->total }, { "peak", m->peak },         { "scratch_peak", scratch_peak },
+        { "rss", m->rss },     { "peak_rss", m->peak_rss },
     };
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         cli_table_add(t, more[i].name);
@@ -290,7 +316,7 @@ void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
 /* ---- sampling ---- */
 uint64_t cli_random_seed(void)
 {
-    uint32_t seed;      /* 32 bits: a number a person can copy */
+    uint32_t seed; /* 32 bits: a number a person can copy */
     if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = (uint32_t)time(NULL);
     return seed;
@@ -299,16 +325,20 @@ uint64_t cli_random_seed(void)
 int cli_sampling_option(cli_sampling *s, const cli_args *a, int id)
 {
     switch (id) {
-    case CLI_O_TEMP:  s->temp = cli_real(a, 0, 100); return 1;
+    case CLI_O_TEMP: s->temp = cli_real(a, 0, 100); return 1;
     case CLI_O_TOP_P: s->top_p = cli_real(a, 0, 1); return 1;
     case CLI_O_TOP_K: s->top_k = (int)cli_uint(a, 0, INT32_MAX); return 1;
     case CLI_O_MIN_P: s->min_p = cli_real(a, 0, 1); return 1;
-    case CLI_O_SEED:  s->seed = cli_uint(a, 0, INT64_MAX); s->has_seed = 1; return 1;
+    case CLI_O_SEED:
+        s->seed = cli_uint(a, 0, INT64_MAX);
+        s->has_seed = 1;
+        return 1;
     }
     return 0;
 }
 
-int cli_sampling_finish(cli_sampling *s, const mote_model_info *info, mote_sample_params *params, mote_err *err)
+int cli_sampling_finish(cli_sampling *s, const mote_model_info *info, mote_sample_params *params,
+                        mote_err *err)
 {
     mote_sampler *sampler;
     if (!s->has_seed)

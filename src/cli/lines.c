@@ -23,8 +23,14 @@ static int add(cli_lines *l, const char *bytes, size_t n)
     return 0;
 }
 
-static int begins(const char *line, size_t n) { return n >= QUOTES && !memcmp(line, quotes, QUOTES); }
-static int ends(const char *line, size_t n) { return n >= QUOTES && !memcmp(line + n - QUOTES, quotes, QUOTES); }
+static int begins(const char *line, size_t n)
+{
+    return n >= QUOTES && !memcmp(line, quotes, QUOTES);
+}
+static int ends(const char *line, size_t n)
+{
+    return n >= QUOTES && !memcmp(line + n - QUOTES, quotes, QUOTES);
+}
 
 void cli_lines_drop(cli_lines *l)
 {
@@ -44,7 +50,7 @@ static cli_lines_state add_block(cli_lines *l, const char *line, size_t n, int f
     int last = ends(line, n);
     if (last)
         n -= QUOTES;
-    if (first && n && line[0] == '\n') {                /* pasted */
+    if (first && n && line[0] == '\n') { /* pasted */
         line++;
         n--;
     }
@@ -83,7 +89,7 @@ cli_lines_state cli_lines_end(cli_lines *l)
 {
     if (!l->open)
         return CLI_LINES_MORE;
-    if (!l->in_block && l->n && l->text[l->n - 1] == '\n')      /* the next line never came */
+    if (!l->in_block && l->n && l->text[l->n - 1] == '\n') /* the next line never came */
         l->text[--l->n] = 0;
     l->open = l->in_block = 0;
     return CLI_LINES_MESSAGE;

@@ -11,18 +11,18 @@
 #include "cli/out.h"
 
 static const cli_command commands[] = {
-    { "run",      "complete a prompt, streaming the text",                              cli_run      },
-    { "chat",     "talk to a model in the terminal, with the session kept",             cli_chat     },
-    { "plan",     "the sums before loading: cache bytes, weights, what fits",           cli_plan     },
-    { "eval",     "perplexity, KL to the bf16 cache, memory and speed, per format",     cli_eval     },
-    { "tune",     "choose a format for each part of the cache under a byte budget",      cli_tune     },
-    { "ladder",   "longer and longer contexts: memory, speed, quality, until one fails", cli_ladder   },
-    { "bench",    "kernels and whole steps, as ratios to limits of the same run",       cli_bench    },
-    { "inspect",  "what a checkpoint folder holds",                                     cli_inspect  },
-    { "tokenize", "text to token ids and back",                                         cli_tokenize },
-    { "logits",   "write logits to a safetensors file, to compare with a reference",    cli_logits   },
-    { "kv",       "look at the persistent store of cache blocks and tend it",           cli_kv       },
-    { "doctor",   "what this machine can do",                                           cli_doctor   },
+    { "run", "complete a prompt, streaming the text", cli_run },
+    { "chat", "talk to a model in the terminal, with the session kept", cli_chat },
+    { "plan", "the sums before loading: cache bytes, weights, what fits", cli_plan },
+    { "eval", "perplexity, KL to the bf16 cache, memory and speed, per format", cli_eval },
+    { "tune", "choose a format for each part of the cache under a byte budget", cli_tune },
+    { "ladder", "longer and longer contexts: memory, speed, quality, until one fails", cli_ladder },
+    { "bench", "kernels and whole steps, as ratios to limits of the same run", cli_bench },
+    { "inspect", "what a checkpoint folder holds", cli_inspect },
+    { "tokenize", "text to token ids and back", cli_tokenize },
+    { "logits", "write logits to a safetensors file, to compare with a reference", cli_logits },
+    { "kv", "look at the persistent store of cache blocks and tend it", cli_kv },
+    { "doctor", "what this machine can do", cli_doctor },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -36,12 +36,16 @@ static const cli_command *find(const char *name)
 
 static void help(void)
 {
-    printf("mote %s: run DeepSeek-V4.1-Flash and its small relatives with a cache of 890 bytes a token\n\n"
-           "usage: mote COMMAND [OPTIONS]\n\n", mote_version());
+    printf("mote %s: run DeepSeek-V4.1-Flash and its small relatives with a cache of 890 bytes a "
+           "token\n\n"
+           "usage: mote COMMAND [OPTIONS]\n\n",
+           mote_version());
     for (size_t i = 0; i < N_COMMANDS; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("\n'mote COMMAND --help' tells all about one command; 'mote --version' prints the version.\n"
-           "Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C,\n"
+    printf("\n'mote COMMAND --help' tells all about one command; 'mote --version' prints the "
+           "version.\n"
+           "Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 "
+           "wrong usage, 130 Ctrl-C,\n"
            "143 SIGTERM, 129 SIGHUP.\n"
            "\nexample: mote run models/nano -p 'It was a truth' -n 64\n");
 }
@@ -54,8 +58,9 @@ static int run_command(const cli_command *command, int argc, char **argv)
     return rc ? rc : flushed;
 }
 
-/* A descriptor of the three that is closed would be given to the next file that is opened, and text for people would flow into it. It
- * gets a place where reading and writing fail as on a closed one. */
+/* A descriptor of the three that is closed would be given to the next file that is opened, and text
+ * for people would flow into it. It gets a place where reading and writing fail as on a closed one.
+ */
 static void hold_standard_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
@@ -94,7 +99,8 @@ int main(int argc, char **argv)
     }
     const cli_command *command = find(name);
     if (!command) {
-        cli_say("mote: unknown %s '%s' (try 'mote --help')", name[0] == '-' ? "option" : "command", name);
+        cli_say("mote: unknown %s '%s' (try 'mote --help')", name[0] == '-' ? "option" : "command",
+                name);
         return CLI_USAGE;
     }
     return run_command(command, argc - 1, argv + 1);

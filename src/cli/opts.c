@@ -16,7 +16,8 @@
 
 const char *const cli_prefill_names[] = { "bounded", "exact", "full", NULL };
 const char *const cli_math_names[] = { "fp32", "published", NULL };
-const char *const cli_weights_names[] = { "auto", "copy", "map", NULL };       /* as mote_weights */
+/* as mote_weights */
+const char *const cli_weights_names[] = { "auto", "copy", "map", NULL };
 const char *const cli_replay_names[] = { "bounded", "exact", NULL };
 
 void cli_usage_error(const cli_args *a, const char *fmt, ...)
@@ -32,11 +33,13 @@ void cli_usage_error(const cli_args *a, const char *fmt, ...)
 
 static void print_help(const cli_usage *u)
 {
-    printf("usage: mote %s %s%s[OPTIONS]\n\n%s\n\n", u->command, u->operands, u->operands[0] ? " " : "", u->about);
+    printf("usage: mote %s %s%s[OPTIONS]\n\n%s\n\n", u->command, u->operands,
+           u->operands[0] ? " " : "", u->about);
     for (const cli_opt *o = u->opts; o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "%s--%s%s%s", o->id < 256 ? (char[]) { '-', (char)o->id, ',', ' ', 0 } : "    ",
-                 o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        snprintf(left, sizeof left, "%s--%s%s%s",
+                 o->id < 256 ? (char[]){ '-', (char)o->id, ',', ' ', 0 } : "    ", o->name,
+                 o->arg ? " " : "", o->arg ? o->arg : "");
         const char *line = o->help;
         for (int first = 1; *line; first = 0) {
             size_t n = strcspn(line, "\n");
@@ -83,7 +86,8 @@ static void bad_option(const cli_args *a, int missing_value)
     cli_usage_error(a, "unknown option '%s'", shown);
 }
 
-/* One profile a process: its text must outlive the arguments. A profile that cannot be used ends the command as any bad file does. */
+/* One profile a process: its text must outlive the arguments. A profile that cannot be used ends
+ * the command as any bad file does. */
 static void load_profile(cli_args *a)
 {
     static lab_profile profile;
@@ -123,7 +127,8 @@ int cli_next(cli_args *a)
     char shorts[2 * CLI_MAX_OPTS + 2] = ":", *s = shorts + 1;
     size_t n = 0;
     for (const cli_opt *o = a->usage->opts; o->name && n < CLI_MAX_OPTS; o++) {
-        longs[n++] = (struct option){ o->name, o->arg ? required_argument : no_argument, NULL, o->id };
+        longs[n++] = (struct option){ o->name, o->arg ? required_argument : no_argument, NULL,
+                                      o->id };
         if (o->id < 256) {
             *s++ = (char)o->id;
             if (o->arg)
@@ -145,27 +150,22 @@ int cli_next(cli_args *a)
         a->name = name;
         a->value = optarg;
         switch (id) {
-        case 'h':
-            print_help(a->usage);
-            exit(cli_flush());
-        case 't':          a->n_threads = (int)cli_uint(a, 1, 4096); break;
-        case CLI_O_JSON:   a->json = 1; break;
+        case 'h': print_help(a->usage); exit(cli_flush());
+        case 't': a->n_threads = (int)cli_uint(a, 1, 4096); break;
+        case CLI_O_JSON: a->json = 1; break;
         case CLI_O_WEIGHTS: a->weights = (mote_weights)cli_choice(a, cli_weights_names); break;
-        case CLI_O_MATH:   a->math = (mote_math)cli_choice(a, cli_math_names); break;
+        case CLI_O_MATH: a->math = (mote_math)cli_choice(a, cli_math_names); break;
         case CLI_O_PREFILL: a->prefill = (mote_prefill)cli_choice(a, cli_prefill_names); break;
         case CLI_O_KV:
             if (!*a->value)
                 cli_usage_error(a, "%s: an empty format", a->name);
             a->kv = a->value;
             a->has_kv = 1;
-            return CLI_O_KV;      /* eval collects several */
-        case CLI_O_SVG:    a->svg = picture_file(a); break;
-        case CLI_O_HTML:   a->html = picture_file(a); break;
-        case CLI_O_PROFILE:
-            load_profile(a);
-            break;
-        default:
-            return id;
+            return CLI_O_KV; /* eval collects several */
+        case CLI_O_SVG: a->svg = picture_file(a); break;
+        case CLI_O_HTML: a->html = picture_file(a); break;
+        case CLI_O_PROFILE: load_profile(a); break;
+        default: return id;
         }
     }
     if (a->profile && a->has_kv && strcmp(a->usage->command, "eval"))
@@ -201,8 +201,8 @@ uint64_t cli_uint(const cli_args *a, uint64_t min, uint64_t max)
     if (!isdigit((unsigned char)a->value[0]) || *end)
         cli_usage_error(a, "%s: '%s' is not a whole number", a->name, a->value);
     if (errno || v < min || v > max)
-        cli_usage_error(a, "%s: %s is outside %llu ... %llu", a->name, a->value, (unsigned long long)min,
-                        (unsigned long long)max);
+        cli_usage_error(a, "%s: %s is outside %llu ... %llu", a->name, a->value,
+                        (unsigned long long)min, (unsigned long long)max);
     return v;
 }
 
@@ -246,8 +246,8 @@ static uint64_t parse_size(const cli_args *a, const char *text, size_t n)
 
 uint64_t cli_size(const cli_args *a) { return parse_size(a, a->value, strlen(a->value)); }
 
-/* The list that is being read. A usage error leaves by exit; this keeps the list reachable for the leak
- * checker (volatile: nobody reads it). */
+/* The list that is being read. A usage error leaves by exit; this keeps the list reachable for the
+ * leak checker (volatile: nobody reads it). */
 static void *volatile unfinished;
 
 static void *grown(void *p, size_t n, size_t item)
@@ -283,8 +283,10 @@ size_t cli_percents(const cli_args *a, double *shares, size_t most)
     for (const char *p = a->value;; p++) {
         char *end;
         double v = strtod(p, &end);
-        if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) || isspace((unsigned char)*p))
-            cli_usage_error(a, "%s: '%.*s' is not a percentage from 0 to 100", a->name, (int)strcspn(p, ","), p);
+        if (end == p || (*end && *end != ',') || !(v >= 0 && v <= 100) ||
+            isspace((unsigned char)*p))
+            cli_usage_error(a, "%s: '%.*s' is not a percentage from 0 to 100", a->name,
+                            (int)strcspn(p, ","), p);
         if (n == most)
             cli_usage_error(a, "%s: more than %zu", a->name, most);
         if (n && v / 100 < shares[n - 1])
@@ -306,8 +308,10 @@ int32_t *cli_ids(const cli_args *a, size_t *n)
         char *end;
         errno = 0;
         long v = strtol(p, &end, 10);
-        if (end == p || errno || v < INT32_MIN || v > INT32_MAX || (*end && !strchr(", \t\r\n", *end)))
-            cli_usage_error(a, "%s: '%.*s' is not a token id", a->name, (int)strcspn(p, ", \t\r\n"), p);
+        if (end == p || errno || v < INT32_MIN || v > INT32_MAX ||
+            (*end && !strchr(", \t\r\n", *end)))
+            cli_usage_error(a, "%s: '%.*s' is not a token id", a->name, (int)strcspn(p, ", \t\r\n"),
+                            p);
         list = grown(list, *n, sizeof *list);
         list[(*n)++] = (int32_t)v;
         p = end + strspn(end, " \t\r\n");

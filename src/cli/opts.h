@@ -1,6 +1,6 @@
-/* Command-line options: a table of rows per command makes both the parser (getopt_long) and the help; helpers read numbers,
- * sizes and lists. Anything wrong ends the process with status 2 and one line that names the option: before anything was
- * opened, so there is nothing to clean up. */
+/* Command-line options: a table of rows per command makes both the parser (getopt_long) and the
+ * help; helpers read numbers, sizes and lists. Anything wrong ends the process with status 2 and
+ * one line that names the option: before anything was opened, so there is nothing to clean up. */
 #ifndef MOTE_CLI_OPTS_H
 #define MOTE_CLI_OPTS_H
 
@@ -10,65 +10,112 @@
 #include <mote/mote.h>
 
 typedef struct cli_opt {
-    int id;                  /* the short letter, or 256 and more where there is none */
-    const char *name;        /* long name, without dashes                             */
-    const char *arg;         /* what it takes (for the help), or NULL                 */
-    const char *help;        /* unit, default and formula; '\n' starts a new line     */
+    int id;           /* the short letter, or 256 and more where there is none */
+    const char *name; /* long name, without dashes */
+    const char *arg;  /* what it takes (for the help), or NULL */
+    const char *help; /* unit, default and formula; '\n' starts a new line */
 } cli_opt;
 
 typedef struct cli_usage {
     const char *command, *operands, *about;
-    const cli_opt *opts;     /* ends with a row whose name is NULL                    */
-    const char *notes;       /* after the options: formulas, examples; may be NULL    */
+    const cli_opt *opts; /* ends with a row whose name is NULL */
+    const char *notes;   /* after the options: formulas, examples; may be NULL */
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
-enum { CLI_O_JSON = 1000, CLI_O_KV, CLI_O_MATH, CLI_O_PREFILL, CLI_O_PROFILE, CLI_O_SVG, CLI_O_HTML, CLI_O_WEIGHTS };
-#define CLI_ROW_HELP { 'h', "help", NULL, "print this help and exit" }
-#define CLI_ROW_JSON { CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" }
-#define CLI_ROW_THREADS                                                                                                  \
-    { 't', "threads", "N", "threads to compute with; default: MOTE_THREADS, else one per core this process may use;\n"   \
-                           "results do not depend on it" }
-#define CLI_ROW_KV                                                                                                       \
-    { CLI_O_KV, "kv", "SPEC", "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the main\n"    \
-                              "format; main.8=fp8 sets the source layer 8 alone.\n"                                     \
-                              "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets layer 3\n" \
-                              "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS }
-#define CLI_ROW_PROFILE                                                                                                  \
-    { CLI_O_PROFILE, "profile", "FILE", "formats of the cache from a profile that 'mote tune' wrote for this very model" }
-#define CLI_ROWS_PICTURES                                                                                                \
-    { CLI_O_SVG, "svg", "FILE", "write the pictures of the result there, as one SVG" },                                  \
-    { CLI_O_HTML, "html", "FILE", "write tables and pictures there, as one self-contained page" }
-#define CLI_KV_FORMATS                                                                                                   \
-    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, fp4-128, fp8,\n"            \
+enum {
+    CLI_O_JSON = 1000,
+    CLI_O_KV,
+    CLI_O_MATH,
+    CLI_O_PREFILL,
+    CLI_O_PROFILE,
+    CLI_O_SVG,
+    CLI_O_HTML,
+    CLI_O_WEIGHTS
+};
+#define CLI_ROW_HELP                                  \
+    {                                                 \
+        'h', "help", NULL, "print this help and exit" \
+    }
+#define CLI_ROW_JSON                                                                           \
+    {                                                                                          \
+        CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" \
+    }
+#define CLI_ROW_THREADS                                                                           \
+    {                                                                                             \
+        't', "threads", "N",                                                                      \
+            "threads to compute with; default: MOTE_THREADS, else one per core this process may " \
+            "use;\n"                                                                              \
+            "results do not depend on it"                                                         \
+    }
+#define CLI_ROW_KV                                                                            \
+    {                                                                                         \
+        CLI_O_KV, "kv", "SPEC",                                                               \
+            "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the " \
+            "main\n"                                                                          \
+            "format; main.8=fp8 sets the source layer 8 alone.\n"                             \
+            "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets " \
+            "layer 3\n"                                                                       \
+            "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS        \
+    }
+#define CLI_ROW_PROFILE                                                                      \
+    {                                                                                        \
+        CLI_O_PROFILE, "profile", "FILE",                                                    \
+            "formats of the cache from a profile that 'mote tune' wrote for this very model" \
+    }
+#define CLI_ROWS_PICTURES                                                                         \
+    { CLI_O_SVG, "svg", "FILE", "write the pictures of the result there, as one SVG" },           \
+    {                                                                                             \
+        CLI_O_HTML, "html", "FILE", "write tables and pictures there, as one self-contained page" \
+    }
+#define CLI_KV_FORMATS                                                                          \
+    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, " \
+    "fp4-128, fp8,\n"                                                                           \
     "bf16, f32; every part takes each of them"
-#define CLI_ROW_MATH                                                                                                     \
-    { CLI_O_MATH, "math", "MODE", "fp32 (default): activations in FP32, bit-identical for any threads, chunks and CPU;\n" \
-                                  "published: rounded to BF16 and FP8 where the published inference rounds" }
-#define CLI_ROW_WEIGHTS                                                                                                  \
-    { CLI_O_WEIGHTS, "weights", "MODE",                                                                                  \
-      "where the matrices of the model lie; results do not depend on it:\n"                                              \
-      "copy: in huge pages, filled while opening; map: in the mapped files;\n"                                           \
-      "auto (default): copy if they take at most half of the free memory and at most 32 GiB" }
-#define CLI_ROW_PREFILL                                                                                                  \
-    { CLI_O_PREFILL, "prefill", "MODE",                                                                                  \
-      "which prompt positions the decoder layers run over, with window W and D decoder layers:\n"                        \
-      "bounded (default): the last W, the model's own approximation;\n"                                                  \
-      "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone that changes nothing;\n"             \
-      "full: all of them" }
-#define CLI_ROW_END { 0, NULL, NULL, NULL }
+#define CLI_ROW_MATH                                                                          \
+    {                                                                                         \
+        CLI_O_MATH, "math", "MODE",                                                           \
+            "fp32 (default): activations in FP32, bit-identical for any threads, chunks and " \
+            "CPU;\n"                                                                          \
+            "published: rounded to BF16 and FP8 where the published inference rounds"         \
+    }
+#define CLI_ROW_WEIGHTS                                                                            \
+    {                                                                                              \
+        CLI_O_WEIGHTS, "weights", "MODE",                                                          \
+            "where the matrices of the model lie; results do not depend on it:\n"                  \
+            "copy: in huge pages, filled while opening; map: in the mapped files;\n"               \
+            "auto (default): copy if they take at most half of the free memory and at most 32 GiB" \
+    }
+#define CLI_ROW_PREFILL                                                                          \
+    {                                                                                            \
+        CLI_O_PREFILL, "prefill", "MODE",                                                        \
+            "which prompt positions the decoder layers run over, with window W and D decoder "   \
+            "layers:\n"                                                                          \
+            "bounded (default): the last W, the model's own approximation;\n"                    \
+            "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone that " \
+            "changes nothing;\n"                                                                 \
+            "full: all of them"                                                                  \
+    }
+#define CLI_ROW_END         \
+    {                       \
+        0, NULL, NULL, NULL \
+    }
 
 enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 48, CLI_END = -1 };
 typedef struct cli_args {
     const cli_usage *usage;
     int argc;
     char **argv;
-    const char *value, *name;      /* of the option that cli_next returned; name as the user may say it: "--temp" */
+    /* of the option that cli_next returned; name as the user may say it: "--temp" */
+    const char *value, *name;
     int json, n_threads, has_kv;
-    const char *kv;                /* NULL: the default                                                           */
-    const struct lab_profile *profile;     /* where kv came from, or NULL; cli_check_profile compares the model   */
+    /* NULL: the default */
+    const char *kv;
+    /* where kv came from, or NULL; cli_check_profile compares the model */
+    const struct lab_profile *profile;
     const char *profile_name;
-    const char *svg, *html;        /* NULL: not asked for                                                         */
+    /* NULL: not asked for */
+    const char *svg, *html;
     mote_math math;
     mote_prefill prefill;
     mote_weights weights;
@@ -77,9 +124,11 @@ typedef struct cli_args {
 } cli_args;
 
 void cli_args_init(cli_args *a, const cli_usage *usage, int argc, char **argv);
-/* The next option that is not a shared one, or CLI_END when all are read and the operands are in place. */
+/* The next option that is not a shared one, or CLI_END when all are read and the operands are in
+ * place. */
 int cli_next(cli_args *a);
-_Noreturn void cli_usage_error(const cli_args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void cli_usage_error(const cli_args *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The operand, or a usage error that names it when it is missing; and none may be left over. */
 char *cli_operand(const cli_args *a, int i, const char *name);
 void cli_no_more_operands(const cli_args *a, int n);
@@ -93,7 +142,8 @@ uint64_t cli_size(const cli_args *a);
 uint64_t *cli_sizes(const cli_args *a, size_t *n);
 /* "0,50,100": percents, ascending, as shares of 1, into room for `most`: how many. */
 size_t cli_percents(const cli_args *a, double *shares, size_t most);
-/* "1,2,3" (also separated by white space): malloc'd; may be empty. The range is the model's affair. */
+/* "1,2,3" (also separated by white space): malloc'd; may be empty. The range is the model's affair.
+ */
 int32_t *cli_ids(const cli_args *a, size_t *n);
 /* One of `names` (NULL-terminated): its index. */
 int cli_choice(const cli_args *a, const char *const *names);
@@ -103,6 +153,7 @@ void cli_append(const char ***list, size_t *n, const char *value);
 /* 0 unless a profile was given that is not for the model at `path` (a checkpoint folder). */
 int cli_check_profile(const cli_args *a, const char *path, mote_err *err);
 
-extern const char *const cli_prefill_names[], *const cli_math_names[], *const cli_weights_names[], *const cli_replay_names[];
+extern const char *const cli_prefill_names[],
+    *const cli_math_names[], *const cli_weights_names[], *const cli_replay_names[];
 
 #endif

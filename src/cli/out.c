@@ -44,7 +44,7 @@ int cli_flush(void)
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout))
         return CLI_OK;
-    static int why, said;                    /* the first reason stays: after it, stdio forgets */
+    static int why, said; /* the first reason stays: after it, stdio forgets */
     struct pollfd p = { .fd = STDOUT_FILENO };
     if (!why)
         why = poll(&p, 1, 0) > 0 && p.revents & POLLERR ? EPIPE : errno ? errno : EIO;
@@ -107,8 +107,11 @@ const char *cli_fixed(double v, int digits)
 }
 
 /* ---- progress ---- */
-enum { PROGRESS_AFTER_MS = 400 };      /* what is done sooner needs no bar */
-static struct { double started_at, shown_at; int visible, is_terminal, asked, columns; } progress;
+enum { PROGRESS_AFTER_MS = 400 }; /* what is done sooner needs no bar */
+static struct {
+    double started_at, shown_at;
+    int visible, is_terminal, asked, columns;
+} progress;
 
 static int terminal_columns(void)
 {
@@ -116,7 +119,8 @@ static int terminal_columns(void)
     return !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : 80;
 }
 
-/* To the line's beginning, and nothing on it. A terminal that has become narrower since the line was drawn may have broken it. */
+/* To the line's beginning, and nothing on it. A terminal that has become narrower since the line
+ * was drawn may have broken it. */
 static void progress_wipe(int columns)
 {
     int rows = progress.visible && columns > 0 ? (progress.columns - 1) / columns : 0;
@@ -126,11 +130,13 @@ static void progress_wipe(int columns)
         fputs("\r\033[K", stderr);
 }
 
-/* "what [######    ]  60 %" in less than `columns`: the bar goes first, then the end of the words. */
+/* "what [######    ]  60 %" in less than `columns`: the bar goes first, then the end of the words.
+ */
 int cli_progress_text(char *line, size_t size, const char *what, double fraction, int columns)
 {
     enum { BAR = 30, LEAST_BAR = 5, PERCENT = 6 };
-    int room = columns - 1 - PERCENT, n = (int)strlen(what);         /* the last column stays free: writing there may wrap */
+    /* the last column stays free: writing there may wrap */
+    int room = columns - 1 - PERCENT, n = (int)strlen(what);
     fraction = fmin(fmax(fraction, 0), 1);
     if (room < 0)
         n = 0;
@@ -145,9 +151,11 @@ int cli_progress_text(char *line, size_t size, const char *what, double fraction
     bar = bar > BAR ? BAR : bar;
     int filled = (int)(bar * fraction);
     if (bar >= LEAST_BAR)
-        n = snprintf(line, size, "%s [%.*s%*s] %3.0f %%", words, filled, "##############################", bar - filled, "", 100 * fraction);
+        n = snprintf(line, size, "%s [%.*s%*s] %3.0f %%", words, filled,
+                     "##############################", bar - filled, "", 100 * fraction);
     else
-        n = snprintf(line, size, "%s%*.0f %%", words ? words : "", room < 0 ? 0 : 4, 100 * fraction);
+        n = snprintf(line, size, "%s%*.0f %%", words ? words : "", room < 0 ? 0 : 4,
+                     100 * fraction);
     free(words);
     return (int)cli_columns(line) < columns ? n : (line[0] = 0);
 }

@@ -1,4 +1,5 @@
-/* What signals do; see cli.h. Handlers only set flags, wake the prompt, or put the terminal in order and let the process die. */
+/* What signals do; see cli.h. Handlers only set flags, wake the prompt, or put the terminal in
+ * order and let the process die. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -8,19 +9,25 @@
 
 #include "cli/cli.h"
 
-static volatile sig_atomic_t interrupted;      /* Ctrl-C                                         */
-static volatile sig_atomic_t ending;           /* SIGTERM or SIGHUP came: its number             */
-static volatile sig_atomic_t catching;         /* somebody looks at the two                      */
+/* Ctrl-C */
+static volatile sig_atomic_t interrupted;
+/* SIGTERM or SIGHUP came: its number */
+static volatile sig_atomic_t ending;
+/* somebody looks at the two */
+static volatile sig_atomic_t catching;
 static volatile sig_atomic_t at_prompt;
-static volatile sig_atomic_t key, stopped, continued, resized;         /* events at the prompt   */
-static const char *volatile undo;              /* what puts the terminal in order, or NULL       */
+/* events at the prompt */
+static volatile sig_atomic_t key, stopped, continued, resized;
+/* what puts the terminal in order, or NULL */
+static const char *volatile undo;
 static int wake[2] = { -1, -1 };
-static struct termios prompt_terminal;         /* as it was before the line editor changed it    */
+/* as it was before the line editor changed it */
+static struct termios prompt_terminal;
 
 static void tell(int fd, const char *text)
 {
     ssize_t n = write(fd, text, strlen(text));
-    (void)n;                                   /* nobody is left to be told */
+    (void)n; /* nobody is left to be told */
 }
 
 /* As if nobody had caught the signal, on a terminal in order. */
@@ -28,7 +35,7 @@ static void die(int signo)
 {
     if (at_prompt) {
         tcsetattr(STDIN_FILENO, TCSANOW, &prompt_terminal);
-        tell(STDIN_FILENO, "\033[?2004l\n");   /* no bracketed paste */
+        tell(STDIN_FILENO, "\033[?2004l\n"); /* no bracketed paste */
     }
     const char *last = undo;
     if (last)
@@ -46,8 +53,8 @@ static void on_signal(int signo, siginfo_t *info, void *context)
     (void)context;
     int saved = errno;
     switch (signo) {
-    case SIGTSTP:  stopped = 1; break;
-    case SIGCONT:  continued = 1; break;
+    case SIGTSTP: stopped = 1; break;
+    case SIGCONT: continued = 1; break;
     case SIGWINCH: resized = 1; break;
     case SIGINT:
         /* the key that a person pressed at the prompt, or somebody who wants us to end? */
@@ -55,11 +62,11 @@ static void on_signal(int signo, siginfo_t *info, void *context)
             key = 1;
             break;
         }
-        if (interrupted || !(catching || at_prompt))    /* the second time: no more patience */
+        if (interrupted || !(catching || at_prompt)) /* the second time: no more patience */
             die(signo);
         interrupted = 1;
         break;
-    default:                                            /* SIGTERM, SIGHUP, SIGQUIT */
+    default: /* SIGTERM, SIGHUP, SIGQUIT */
         if (signo == SIGQUIT || ending || !(catching || at_prompt))
             die(signo);
         ending = signo;
@@ -71,7 +78,8 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 
 static void set(int signo, struct sigaction *old)
 {
-    struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };      /* no SA_RESTART: a read of stdin ends too */
+    /* no SA_RESTART: a read of stdin ends too */
+    struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
     sigemptyset(&action.sa_mask);
     /* a shell that starts us with a signal ignored (in the background, under nohup) means it */
     struct sigaction now;
@@ -112,7 +120,8 @@ int cli_signals_at_prompt(int on)
         if (!at_prompt)
             return -1;
         at_prompt = 0;
-        if (key)                                   /* pressed behind the line that was taken: it is for the answer */
+        /* pressed behind the line that was taken: it is for the answer */
+        if (key)
             interrupted = 1;
         key = 0;
         for (int i = 0; i < 3; i++)
@@ -123,7 +132,7 @@ int cli_signals_at_prompt(int on)
         return -1;
     if (tcgetattr(STDIN_FILENO, &prompt_terminal))
         return -1;
-    interrupted = key = stopped = continued = resized = 0;      /* what stopped a reply is over */
+    interrupted = key = stopped = continued = resized = 0; /* what stopped a reply is over */
     at_prompt = 1;
     for (int i = 0; i < 3; i++)
         set(signals[i], &old[i]);
@@ -156,7 +165,7 @@ void cli_signals_stop(void)
 {
     struct sigaction ours, normal = { .sa_handler = SIG_DFL };
     sigaction(SIGTSTP, &normal, &ours);
-    raise(SIGTSTP);                            /* goes on here after SIGCONT */
+    raise(SIGTSTP); /* goes on here after SIGCONT */
     sigaction(SIGTSTP, &ours, NULL);
     continued = 0;
 }

@@ -43,8 +43,9 @@ const char *cli_stops_push(cli_stops *s, const char *text, size_t n, size_t *n_c
     memcpy(s->held + s->n_held, text, n);
     s->n_held += n;
 
-    /* Held text is at most one stop string minus a byte long, so this looks at little. Of several stop strings the one that
-     * is complete first counts, so that the result does not depend on how the text was cut into tokens. */
+    /* Held text is at most one stop string minus a byte long, so this looks at little. Of several
+     * stop strings the one that is complete first counts, so that the result does not depend on how
+     * the text was cut into tokens. */
     size_t best_end = (size_t)-1, best_at = 0, hold_at = s->n_held;
     for (size_t at = 0; at < s->n_held; at++)
         for (size_t i = 0; i < s->n; i++) {

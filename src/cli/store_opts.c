@@ -13,8 +13,10 @@ double cli_hours(const cli_args *a)
         return -1;
     double hours = cli_real(a, 0, 1e9);
     if (hours == 0)
-        cli_usage_error(a, "%s: 0 hours would keep nothing ('never' keeps for ever; "
-                           "'mote kv rm --all' removes)", a->name);
+        cli_usage_error(a,
+                        "%s: 0 hours would keep nothing ('never' keeps for ever; "
+                        "'mote kv rm --all' removes)",
+                        a->name);
     return hours * 3600;
 }
 
@@ -27,13 +29,22 @@ int cli_store_option(cli_store *s, const cli_args *a, int id)
             cli_usage_error(a, "--store: %s", err.message);
         s->dir = a->value;
         return 1;
-    case CLI_O_REPLAY:       s->replay = (mote_replay)cli_choice(a, cli_replay_names); s->needs_store = "--replay"; return 1;
-    case CLI_O_STORE_BUDGET: s->budget_bytes = cli_size(a); s->needs_store = "--store-budget"; return 1;
+    case CLI_O_REPLAY:
+        s->replay = (mote_replay)cli_choice(a, cli_replay_names);
+        s->needs_store = "--replay";
+        return 1;
+    case CLI_O_STORE_BUDGET:
+        s->budget_bytes = cli_size(a);
+        s->needs_store = "--store-budget";
+        return 1;
     case CLI_O_SNAP_BUDGET:
         s->snapshot_budget_bytes = cli_size(a);
         s->needs_store = "--snapshot-budget";
         return 1;
-    case CLI_O_TTL:          s->ttl_s = cli_hours(a); s->needs_store = "--ttl"; return 1;
+    case CLI_O_TTL:
+        s->ttl_s = cli_hours(a);
+        s->needs_store = "--ttl";
+        return 1;
     case CLI_O_SNAP_TTL:
         s->snapshot_ttl_s = cli_hours(a);
         s->needs_store = "--snapshot-ttl";
@@ -42,7 +53,10 @@ int cli_store_option(cli_store *s, const cli_args *a, int id)
         s->server_timeout_ms = (int)cli_uint(a, 1, 600000);
         s->needs_store = "--redis-timeout";
         return 1;
-    case CLI_O_NAMESPACE:    s->name_space = a->value; s->needs_store = "--namespace"; return 1;
+    case CLI_O_NAMESPACE:
+        s->name_space = a->value;
+        s->needs_store = "--namespace";
+        return 1;
     }
     return 0;
 }
@@ -55,11 +69,12 @@ void cli_store_check(const cli_store *s, const cli_args *a)
         cli_usage_error(a, "--redis-timeout needs a server in --store: DIR,redis://host");
 }
 
-/* From any thread, so the progress line is overwritten, not told to go; one call, so that lines stay whole. */
+/* From any thread, so the progress line is overwritten, not told to go; one call, so that lines
+ * stay whole. */
 static void on_log(void *ctx, const char *line)
 {
     (void)ctx;
-    static const char lead[] = "store ";              /* "store DIR: what" */
+    static const char lead[] = "store "; /* "store DIR: what" */
     if (!strncmp(line, lead, strlen(lead)))
         line += strlen(lead);
     fprintf(stderr, "%smote: store: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
@@ -87,11 +102,12 @@ void cli_store_attach(cli_store *s, mote_session *session)
     mote_err err = { 0 };
     if (s->store && mote_session_use_store(session, s->store, s->name_space, &err)) {
         cli_say("mote: store: %s; going on without it", err.message);
-        cli_store_close(s);                            /* no session uses it */
+        cli_store_close(s); /* no session uses it */
     }
 }
 
-int cli_store_restore(cli_store *s, mote_session *session, const int32_t *ids, size_t n_ids, mote_restored *r, mote_err *err)
+int cli_store_restore(cli_store *s, mote_session *session, const int32_t *ids, size_t n_ids,
+                      mote_restored *r, mote_err *err)
 {
     *r = (mote_restored){ .exact = 1 };
     if (!s->store || n_ids == 0)
@@ -102,7 +118,8 @@ int cli_store_restore(cli_store *s, mote_session *session, const int32_t *ids, s
     *r = (mote_restored){ .exact = 1 };
     if (mote_session_length(session))
         return rc;
-    if (rc != MOTE_EFULL)                              /* a prompt too long: the step will say so */
+    /* a prompt too long: the step will say so */
+    if (rc != MOTE_EFULL)
         cli_say("mote: store: %s; nothing is reused", err->message);
     *err = (mote_err){ 0 };
     return MOTE_OK;

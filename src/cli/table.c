@@ -154,7 +154,8 @@ static int holds_objects(const json_t *v)
 /* Names to leave out, and what has nothing to say. */
 static int skipped(const char *const *skip, const char *key, const json_t *v)
 {
-    if (json_is_null(v) || (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v)))
+    if (json_is_null(v) || (json_is_array(v) && !json_array_size(v)) ||
+        (json_is_object(v) && !json_object_size(v)))
         return 1;
     for (; skip && *skip; skip++)
         if (!strcmp(*skip, key))
@@ -170,10 +171,12 @@ static void view_rows(FILE *f, const json_t *rows, int indent)
     char *headings[MAX];
     size_t n = 0, r;
     const json_t *row;
-    json_array_foreach(rows, r, row) {
+    json_array_foreach(rows, r, row)
+    {
         const char *key;
         json_t *v;
-        json_object_foreach((json_t *)row, key, v) {
+        json_object_foreach((json_t *)row, key, v)
+        {
             size_t k = 0;
             while (k < n && strcmp(keys[k], key))
                 k++;
@@ -191,7 +194,8 @@ static void view_rows(FILE *f, const json_t *rows, int indent)
         }
     }
     cli_table *t = n ? cli_table_create(n, (const char *const *)headings) : NULL;
-    json_array_foreach(rows, r, row) {
+    json_array_foreach(rows, r, row)
+    {
         for (size_t k = 0; k < n; k++) {
             const json_t *v = json_object_get(row, keys[k]);
             char *text = v ? scalar_text(keys[k], v) : NULL;
@@ -219,17 +223,19 @@ void cli_view_json(FILE *f, const json_t *value, int indent, const char *const *
     size_t width = 0;
     const char *key;
     json_t *v;
+    json_object_foreach((json_t *)value, key, v) if (!json_is_object(v) && !holds_objects(v) &&
+                                                     !skipped(skip, key, v) && strlen(key) > width)
+        width = strlen(key);
     json_object_foreach((json_t *)value, key, v)
-        if (!json_is_object(v) && !holds_objects(v) && !skipped(skip, key, v) && strlen(key) > width)
-            width = strlen(key);
-    json_object_foreach((json_t *)value, key, v) {
+    {
         if (skipped(skip, key, v) || json_is_object(v) || holds_objects(v))
             continue;
         char *text = scalar_text(key, v);
         fprintf(f, "%*s%-*s  %s\n", indent, "", (int)width, key, text ? text : "");
         free(text);
     }
-    json_object_foreach((json_t *)value, key, v) {
+    json_object_foreach((json_t *)value, key, v)
+    {
         if (skipped(skip, key, v) || (!json_is_object(v) && !holds_objects(v)))
             continue;
         fprintf(f, "%*s%s\n", indent, "", key);

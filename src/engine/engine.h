@@ -10,70 +10,92 @@
 struct mote_model {
     mote__meter meter;
     mote__net net;
-    mote__pass pass;                       /* reused by every step */
+    mote__pass pass; /* reused by every step */
     mote__generation generation;
-    mote__tokenizer *tokenizer;            /* may be NULL */
-    char tokenizer_error[500];             /* why it is NULL though there is a file; "" otherwise */
+    mote__tokenizer *tokenizer; /* may be NULL */
+    /* why it is NULL though there is a file; "" otherwise */
+    char tokenizer_error[500];
     /* engine/special.c */
-    int32_t bos;                           /* -1: none */
-    int adds_bos;                          /* MOTE_ENCODE_BOS puts it in front; -1: not known */
-    char note[500];                        /* what the files ask for and is not done; "": nothing */
-    mote__wording wording;                 /* of its chat format */
-    struct pool_list { struct pool_list *next; mote__kv_pool pool; } *pools;     /* one per KV layout in use */
-    size_t chunk_rows;                     /* rows of one pass */
+    int32_t bos;  /* -1: none */
+    int adds_bos; /* MOTE_ENCODE_BOS puts it in front; -1: not known */
+    /* what the files ask for and is not done; "": nothing */
+    char note[500];
+    mote__wording wording; /* of its chat format */
+    /* one per KV layout in use */
+    struct pool_list {
+        struct pool_list *next;
+        mote__kv_pool pool;
+    } * pools;
+    size_t chunk_rows; /* rows of one pass */
     int net_open, n_sessions;
     uint8_t fingerprint[MOTE_STORE_DIGEST];
     int has_fingerprint;
     char path[4096];
 };
 
-/* State between steps. Global KV covers ids[0, n_kv); windows are live (they belong to position n_kv == n_ids) or must be
- * rebuilt by a replay in the next step, which then also runs ids[n_kv, n_ids). */
+/* State between steps. Global KV covers ids[0, n_kv); windows are live (they belong to position
+ * n_kv == n_ids) or must be rebuilt by a replay in the next step, which then also runs ids[n_kv,
+ * n_ids). */
 struct mote_session {
-    mote_model *model;                     /* borrowed */
+    mote_model *model; /* borrowed */
     mote__seq seq;
-    mote__buf ids;                         /* int32_t tokens */
+    mote__buf ids; /* int32_t tokens */
     size_t n_ids, n_kv, max_context;
     int live;
     mote_prefill prefill;
     mote_replay replay;
-    struct mark { size_t n; uint64_t origin, approximate_from; mote__kv_state state; } marks[4];
-                                           /* ascending n; the oldest gives way */
+    struct mark {
+        size_t n;
+        uint64_t origin, approximate_from;
+        mote__kv_state state;
+    } marks[4];
+    /* ascending n; the oldest gives way */
     size_t n_marks;
     /* provenance, and the store behind the session (engine/persist.c) */
-    uint64_t approximate_from;             /* first position whose global KV follows a bounded encoder replay; UINT64_MAX: none */
+    /* first position whose global KV follows a bounded encoder replay; UINT64_MAX: none */
+    uint64_t approximate_from;
     /* Where the decoder's windows began: with the tokens it decides the state,
      * docs/format-snapshot.md. Until follow_until tokens are held they begin at follow_origin,
      * whatever steps the tokens come in; 0: each step decides. */
     uint64_t origin, follow_origin, follow_until;
-    mote__store *store;                    /* borrowed, or NULL */
+    mote__store *store; /* borrowed, or NULL */
     mote__store_context context;
-    mote__chain chain;                     /* of the full blocks that were offered to the store */
+    mote__chain chain; /* of the full blocks that were offered to the store */
     mote__buf logits;
-    size_t n_logits, first_logits;         /* rows, position of the first */
+    size_t n_logits, first_logits; /* rows, position of the first */
 };
 
-/* engine/special.c: bos, adds_bos, the generation's eos and note, from the files of `folder` (NULL: a tokenizer without one). */
+/* engine/special.c: bos, adds_bos, the generation's eos and note, from the files of `folder` (NULL:
+ * a tokenizer without one). */
 int mote__model_specials(mote_model *model, const char *folder, mote_err *err);
 
-mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);      /* NULL: no memory */
+/* NULL: no memory */
+mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);
 
 /* Offer the whole blocks of the first n_tokens to the store; forget what was known of blocks that
  * are gone. */
 void mote__persist_blocks(mote_session *s, uint64_t n_tokens);
 void mote__persist_cut(mote_session *s);
 
-int mote__count_threads(int asked, int *n, mote_err *err);      /* asked 0: MOTE_THREADS, else the affinity mask */
-size_t mote__chunk_rows(const mote__net *net);                  /* rows of one pass */
+/* asked 0: MOTE_THREADS, else the affinity mask */
+int mote__count_threads(int asked, int *n, mote_err *err);
+size_t mote__chunk_rows(const mote__net *net); /* rows of one pass */
 
-/* What a step does with one session: positions, and how the halves are cut. docs/architecture.md, "Prefill". */
+/* What a step does with one session: positions, and how the halves are cut. docs/architecture.md,
+ * "Prefill". */
 typedef struct mote__schedule {
-    uint64_t begin, end;                   /* rows of the encoder half: [begin, end)                               */
-    uint64_t publish_from;                 /* = n_kv: rows before it rebuild windows only                          */
-    uint64_t encoder_apex;                 /* first position whose encoder output is needed                        */
-    uint64_t decoder_begin;                /* first row of the decoder half                                        */
-    uint64_t decoder_apex;                 /* first position whose final output is wanted (cone), 0: all rows      */
-    int fresh_encoder, fresh_decoder;      /* windows start anew                                                   */
+    /* rows of the encoder half: [begin, end) */
+    uint64_t begin, end;
+    /* = n_kv: rows before it rebuild windows only */
+    uint64_t publish_from;
+    /* first position whose encoder output is needed */
+    uint64_t encoder_apex;
+    /* first row of the decoder half */
+    uint64_t decoder_begin;
+    /* first position whose final output is wanted (cone), 0: all rows */
+    uint64_t decoder_apex;
+    /* windows start anew */
+    int fresh_encoder, fresh_decoder;
 } mote__schedule;
 mote__schedule mote__schedule_make(const mote_session *s, size_t n_new);
 

@@ -1,5 +1,5 @@
-/* Teacher-forced loss of one window of tokens, and its distance to a base format: both sessions advance chunk by chunk, so that
- * only a chunk's logits exist at a time. */
+/* Teacher-forced loss of one window of tokens, and its distance to a base format: both sessions
+ * advance chunk by chunk, so that only a chunk's logits exist at a time. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -37,7 +37,12 @@ static double divergence(const float *base, double base_lse, const float *x, dou
     return kl;
 }
 
-struct rows { const float *x, *y; size_t vocab; const int32_t *targets; mote_score *scores; };
+struct rows {
+    const float *x, *y;
+    size_t vocab;
+    const int32_t *targets;
+    mote_score *scores;
+};
 
 static void score_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -47,7 +52,9 @@ static void score_rows(void *ctx, size_t begin, size_t end, int thread)
         const float *x = s->x + r * s->vocab, *y = s->y ? s->y + r * s->vocab : NULL;
         int32_t best, base_best;
         double lse = log_sum_exp(x, s->vocab, &best);
-        mote_score score = { .loss = lse - (double)x[s->targets[r]], .kl = (double)NAN, .best = best };
+        mote_score score = { .loss = lse - (double)x[s->targets[r]],
+                             .kl = (double)NAN,
+                             .best = best };
         if (y) {
             double base_lse = log_sum_exp(y, s->vocab, &base_best);
             score.kl = divergence(y, base_lse, x, lse, s->vocab);
@@ -57,14 +64,16 @@ static void score_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-void mote_score_rows(mote_model *m, const float *logits, const float *base, size_t n_rows, const int32_t *targets, mote_score *scores)
+void mote_score_rows(mote_model *m, const float *logits, const float *base, size_t n_rows,
+                     const int32_t *targets, mote_score *scores)
 {
     struct rows s = { logits, base, m->net.config.vocab_size, targets, scores };
     mote__pool_for(m->net.pool, n_rows, 1, score_rows, &s);
 }
 
-int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char *kv, const char *base_kv,
-                     int (*progress)(void *, size_t, size_t), void *progress_ctx, mote_eval_result *result, mote_err *err)
+int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char *kv,
+                     const char *base_kv, int (*progress)(void *, size_t, size_t),
+                     void *progress_ctx, mote_eval_result *result, mote_err *err)
 {
     enum { CHUNK = 256 };
     mote_score scores[CHUNK];
@@ -72,7 +81,8 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
     memset(result, 0, sizeof *result);
     if (n_ids < 2)
         return mote__fail(err, MOTE_EINVAL, "a window of %zu tokens predicts nothing", n_ids);
-    mote_session_params params = { .kv = kv, .prefill = MOTE_PREFILL_FULL }, base_params = { .kv = base_kv, .prefill = MOTE_PREFILL_FULL };
+    mote_session_params params = { .kv = kv, .prefill = MOTE_PREFILL_FULL },
+                        base_params = { .kv = base_kv, .prefill = MOTE_PREFILL_FULL };
     mote_session *s = NULL, *base = NULL;
     int rc = mote_session_create(&s, m, &params, err);
     if (!rc && base_kv)
@@ -81,14 +91,16 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
     for (size_t at = 0; at < n_ids && !rc; at += CHUNK) {
         size_t n = n_ids - at < CHUNK ? n_ids - at : CHUNK, rows, first;
         double t0 = now();
-        mote_feed f = { s, ids + at, n, MOTE_LOGITS_ALL }, b = { base, ids + at, n, MOTE_LOGITS_ALL };
+        mote_feed f = { s, ids + at, n, MOTE_LOGITS_ALL },
+                  b = { base, ids + at, n, MOTE_LOGITS_ALL };
         if ((rc = mote_step(m, &f, 1, NULL, NULL, err)))
             break;
         seconds += now() - t0;
         if (base && (rc = mote_step(m, &b, 1, NULL, NULL, err)))
             break;
-        const float *x = mote_session_logits(s, &rows, &first), *y = base ? mote_session_logits(base, NULL, NULL) : NULL;
-        rows = at + rows < n_ids ? rows : rows - 1;      /* the last row predicts nothing */
+        const float *x = mote_session_logits(s, &rows, &first),
+                    *y = base ? mote_session_logits(base, NULL, NULL) : NULL;
+        rows = at + rows < n_ids ? rows : rows - 1; /* the last row predicts nothing */
         mote_score_rows(m, x, y, rows, ids + at + 1, scores);
         for (size_t r = 0; r < rows; r++) {
             loss += scores[r].loss;
@@ -102,7 +114,8 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
         size_t held = mem.total + atomic_load(&m->meter.bytes[MOTE_MEM_SCRATCH]);
         result->peak_bytes = held > result->peak_bytes ? held : result->peak_bytes;
         if (progress && progress(progress_ctx, at + n, n_ids))
-            rc = mote__fail(err, MOTE_ECANCELED, "cancelled after %zu of %zu tokens", at + n, n_ids);
+            rc = mote__fail(err, MOTE_ECANCELED, "cancelled after %zu of %zu tokens", at + n,
+                            n_ids);
     }
     if (!rc) {
         size_t n = n_ids - 1;

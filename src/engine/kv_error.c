@@ -1,5 +1,5 @@
-/* How far one session's stored KV is from another's, by layer and part: what rounding does by itself, and what it adds up to when
- * every layer computes from rounded values. */
+/* How far one session's stored KV is from another's, by layer and part: what rounding does by
+ * itself, and what it adds up to when every layer computes from rounded values. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,10 +7,15 @@
 
 #include "engine/engine.h"
 
-typedef struct sums { double norm, rounding, error; size_t n; } sums;
+typedef struct sums {
+    double norm, rounding, error;
+    size_t n;
+} sums;
 
-/* One vector: b of the base, a of the session, b rounded as the session stores it (scratch of dim floats). */
-static void add(sums *s, const float *a, const float *b, float *scratch, size_t dim, const mote__kvfmt *fmt)
+/* One vector: b of the base, a of the session, b rounded as the session stores it (scratch of dim
+ * floats). */
+static void add(sums *s, const float *a, const float *b, float *scratch, size_t dim,
+                const mote__kvfmt *fmt)
 {
     memcpy(scratch, b, dim * sizeof *b);
     mote__kvfmt_round(fmt, scratch, dim);
@@ -23,12 +28,14 @@ static void add(sums *s, const float *a, const float *b, float *scratch, size_t 
     s->n++;
 }
 
-static int append(json_t *rows, size_t layer, const char *part, const mote__kvfmt *fmt, const sums *s)
+static int append(json_t *rows, size_t layer, const char *part, const mote__kvfmt *fmt,
+                  const sums *s)
 {
     double norm = s->norm > 0 ? s->norm : 1;
-    return json_array_append_new(rows, json_pack("{s:I, s:s, s:s, s:I, s:f, s:f}", "layer", (json_int_t)layer, "part", part, "format", fmt->name,
-                                                 "vectors", (json_int_t)s->n, "rounding", sqrt(s->rounding / norm), "error",
-                                                 sqrt(s->error / norm)));
+    return json_array_append_new(
+        rows, json_pack("{s:I, s:s, s:s, s:I, s:f, s:f}", "layer", (json_int_t)layer, "part", part,
+                        "format", fmt->name, "vectors", (json_int_t)s->n, "rounding",
+                        sqrt(s->rounding / norm), "error", sqrt(s->error / norm)));
 }
 
 static void main_of(float *dst, const mote_session *s, size_t source, size_t entry, size_t dim)
@@ -43,7 +50,8 @@ static void window_of(float *dst, const mote_session *s, size_t layer, uint64_t 
     s->seq.state.fmt->decode(dst, ref.codes, ref.scales, dim);
 }
 
-static int compare(json_t *rows, const mote_session *s, const mote_session *base, float *a, float *b, float *scratch)
+static int compare(json_t *rows, const mote_session *s, const mote_session *base, float *a,
+                   float *b, float *scratch)
 {
     const mote__config *c = &s->model->net.config;
     int rc = 0;
@@ -58,12 +66,14 @@ static int compare(json_t *rows, const mote_session *s, const mote_session *base
             mote__kv_index_decode(b, &base->seq.kv, i, e);
             add(&x, a, b, scratch, c->index_head_dim, src->index);
         }
-        rc |= append(rows, c->kv_sources[i], "main", src->main, &m) | append(rows, c->kv_sources[i], "index", src->index, &x);
+        rc |= append(rows, c->kv_sources[i], "main", src->main, &m) |
+              append(rows, c->kv_sources[i], "index", src->index, &x);
     }
     for (size_t l = 0; l < c->n_layers; l++) {
         sums w = { 0 };
         const mote__kv_ring *p = &s->seq.state.ring[l], *q = &base->seq.state.ring[l];
-        for (uint64_t pos = p->start > q->start ? p->start : q->start; pos < p->end && pos < q->end; pos++) {
+        for (uint64_t pos = p->start > q->start ? p->start : q->start; pos < p->end && pos < q->end;
+             pos++) {
             window_of(a, s, l, pos, c->head_dim);
             window_of(b, base, l, pos, c->head_dim);
             add(&w, a, b, scratch, c->head_dim, s->seq.state.fmt);
@@ -77,12 +87,16 @@ int mote_kv_error_json(const mote_session *s, const mote_session *base, char **j
 {
     *json = NULL;
     const mote__config *c = &s->model->net.config;
-    if (base->model != s->model || base->n_kv != s->n_kv || memcmp(s->ids.data, base->ids.data, s->n_kv * sizeof(int32_t)))
-        return mote__fail(err, MOTE_EINVAL, "two sessions whose KV is compared must be of one model and hold the same tokens");
+    if (base->model != s->model || base->n_kv != s->n_kv ||
+        memcmp(s->ids.data, base->ids.data, s->n_kv * sizeof(int32_t)))
+        return mote__fail(
+            err, MOTE_EINVAL,
+            "two sessions whose KV is compared must be of one model and hold the same tokens");
     size_t dim = c->head_dim > c->index_head_dim ? c->head_dim : c->index_head_dim;
     float *vectors = malloc(3 * dim * sizeof *vectors);
     json_t *rows = json_array();
-    int rc = vectors && rows ? compare(rows, s, base, vectors, vectors + dim, vectors + 2 * dim) : -1;
+    int rc = vectors && rows ? compare(rows, s, base, vectors, vectors + dim, vectors + 2 * dim)
+                             : -1;
     if (!rc)
         *json = json_dumps(rows, JSON_REAL_PRECISION(9));
     json_decref(rows);

@@ -24,7 +24,8 @@ int mote__count_threads(int asked, int *n, mote_err *err)
         char *end;
         long v = strtol(env, &end, 10);
         if (*end || v < 1 || v > 1024)
-            return mote__fail(err, MOTE_EINVAL, "MOTE_THREADS=%s: expected a number from 1 to 1024", env);
+            return mote__fail(err, MOTE_EINVAL, "MOTE_THREADS=%s: expected a number from 1 to 1024",
+                              env);
         *n = (int)v;
     } else {
         cpu_set_t set;
@@ -35,7 +36,8 @@ int mote__count_threads(int asked, int *n, mote_err *err)
     return 0;
 }
 
-/* Token id -> Engram class: from the tokenizer, or from the file that stands in for it in folders without one. */
+/* Token id -> Engram class: from the tokenizer, or from the file that stands in for it in folders
+ * without one. */
 static int load_token_map(mote_model *m, mote_err *err)
 {
     mote__config *c = &m->net.config;
@@ -46,7 +48,8 @@ static int load_token_map(mote_model *m, mote_err *err)
     char path[4200];
     snprintf(path, sizeof path, "%s/engram_token_map.i32", m->path);
     if (m->tokenizer) {
-        int rc = mote__tokenizer_classes(m->tokenizer, m->net.token_map, c->vocab_size, &n_classes, err);
+        int rc = mote__tokenizer_classes(m->tokenizer, m->net.token_map, c->vocab_size, &n_classes,
+                                         err);
         if (rc)
             return rc;
         snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
@@ -55,15 +58,19 @@ static int load_token_map(mote_model *m, mote_err *err)
         mote_err why;
         int rc = mote__map_open(&map, path, &why);
         if (rc)
-            return mote__fail(err, rc, "%s%s%s", why.message, *m->tokenizer_error ? "; " : "", m->tokenizer_error);
+            return mote__fail(err, rc, "%s%s%s", why.message, *m->tokenizer_error ? "; " : "",
+                              m->tokenizer_error);
         if (map.size != c->vocab_size * 4)
-            rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, expected 4 x vocab_size = %zu", path, map.size, c->vocab_size * 4);
+            rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, expected 4 x vocab_size = %zu", path,
+                            map.size, c->vocab_size * 4);
         uint8_t *seen = rc ? NULL : calloc(c->engram_compressed_vocab, 1);
         for (size_t i = 0; !rc && seen && i < c->vocab_size; i++) {
             int32_t v = (int32_t)mote__le32(map.data + 4 * i);
             if (v < 0 || (size_t)v >= c->engram_compressed_vocab) {
-                rc = mote__fail(err, MOTE_EFORMAT, "%s: class %d of token %zu is outside engram_compressed_vocab_size %zu", path, v, i,
-                                c->engram_compressed_vocab);
+                rc = mote__fail(
+                    err, MOTE_EFORMAT,
+                    "%s: class %d of token %zu is outside engram_compressed_vocab_size %zu", path,
+                    v, i, c->engram_compressed_vocab);
             } else {
                 n_classes += !seen[v];
                 seen[v] = 1;
@@ -78,8 +85,10 @@ static int load_token_map(mote_model *m, mote_err *err)
             return rc;
     }
     if (n_classes != c->engram_compressed_vocab)
-        return mote__fail(err, MOTE_EFORMAT, "%s gives %zu Engram token classes, config.json's engram_compressed_vocab_size is %zu", path,
-                          n_classes, c->engram_compressed_vocab);
+        return mote__fail(
+            err, MOTE_EFORMAT,
+            "%s gives %zu Engram token classes, config.json's engram_compressed_vocab_size is %zu",
+            path, n_classes, c->engram_compressed_vocab);
     return 0;
 }
 
@@ -94,7 +103,8 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
     int rc = mote__tokenizer_open(&m->tokenizer, file, &why);
     size_t n = rc ? 0 : mote__tokenizer_size(m->tokenizer);
     if (n > m->net.config.vocab_size)
-        rc = mote__fail(&why, MOTE_EFORMAT, "%s has token ids up to %zu, config.json's vocab_size is %zu", file, n - 1,
+        rc = mote__fail(&why, MOTE_EFORMAT,
+                        "%s has token ids up to %zu, config.json's vocab_size is %zu", file, n - 1,
                         m->net.config.vocab_size);
     if (!rc)
         return 0;
@@ -139,10 +149,12 @@ static int find_model(const mote_model *m, mote_err *err)
     return found ? 0
                  : mote__fail(err, MOTE_EIO,
                               "%s: no model: neither config.json, tokenizer.json nor "
-                              "encoding/encoding.py is there", m->path);
+                              "encoding/encoding.py is there",
+                              m->path);
 }
 
-/* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and memory stays bounded. */
+/* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and
+ * memory stays bounded. */
 size_t mote__chunk_rows(const mote__net *net)
 {
     enum { BUDGET = 256 << 20, MOST = 512, FEWEST = 16 };
@@ -155,16 +167,18 @@ static void init_ropes(mote__net *net)
 {
     const mote__config *c = &net->config;
     int yarn = c->arch == MOTE_ARCH_DENSE && c->rope_rule == MOTE_ROPE_YARN;
-    mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, yarn ? c->rope_factor : 1, yarn ? c->rope_beta_fast : 1,
-                    yarn ? c->rope_beta_slow : 1, yarn ? c->rope_original : 0);
+    mote__rope_init(&net->rope[0], c->rope_dim, c->rope_theta, yarn ? c->rope_factor : 1,
+                    yarn ? c->rope_beta_fast : 1, yarn ? c->rope_beta_slow : 1,
+                    yarn ? c->rope_original : 0);
     if (c->arch == MOTE_ARCH_V41) {
-        mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor, c->rope_beta_fast, c->rope_beta_slow,
-                        c->rope_original);
+        mote__rope_init(&net->rope[1], c->rope_dim, c->compress_rope_theta, c->rope_factor,
+                        c->rope_beta_fast, c->rope_beta_slow, c->rope_original);
         return;
     }
     net->rope[0].scale = (float)c->rope_attention;
     if (c->rope_rule == MOTE_ROPE_LLAMA3)
-        mote__rope_llama3(&net->rope[0], c->rope_factor, c->rope_beta_slow, c->rope_beta_fast, c->rope_original);
+        mote__rope_llama3(&net->rope[0], c->rope_factor, c->rope_beta_slow, c->rope_beta_fast,
+                          c->rope_original);
     for (size_t i = 0; c->rope_rule == MOTE_ROPE_LINEAR && i < c->rope_dim / 2; i++)
         net->rope[0].freq[i] /= (float)c->rope_factor;
 }
@@ -182,10 +196,12 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return mote__fail(err, MOTE_ENOMEM, "out of memory while rounding weights");
     net->kern = mote__kern();
     init_ropes(net);
-    if (c->n_engram_layers && ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
+    if (c->n_engram_layers &&
+        ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
     net->pool = mote__pool_create(n_threads);
-    if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress, p->progress_ctx, err)))
+    if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress,
+                                               p->progress_ctx, err)))
         return rc;
     if (!net->pool || mote__linear_init(&net->linear, net->kern, net->pool, &m->meter))
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
@@ -195,12 +211,13 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     return 0;
 }
 
-int mote_model_open(mote_model **out, const char *path, const mote_model_params *params, mote_err *err)
+int mote_model_open(mote_model **out, const char *path, const mote_model_params *params,
+                    mote_err *err)
 {
     static const mote_model_params defaults;
     const mote_model_params *p = params ? params : &defaults;
     *out = NULL;
-    if (strlen(path) >= sizeof ((mote_model *)0)->path)
+    if (strlen(path) >= sizeof((mote_model *)0)->path)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
     int n_threads = 1, rc = mote__kern_init(err);
     if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)))
@@ -215,9 +232,11 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     } else {
         char file[4200];
         snprintf(file, sizeof file, "%s/config.json", path);
-        if (!(rc = mote__explain_folder(path, "config.json", err)) && !(rc = mote__config_load(&m->net.config, file, err)) &&
+        if (!(rc = mote__explain_folder(path, "config.json", err)) &&
+            !(rc = mote__config_load(&m->net.config, file, err)) &&
             !(rc = mote__generation_load(&m->generation, path, &m->net.config, err)) &&
-            !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, p->tokenizer_optional, err)) && !(rc = mote__model_specials(m, path, err)))
+            !(rc = p->no_tokenizer ? 0 : open_tokenizer(m, p->tokenizer_optional, err)) &&
+            !(rc = mote__model_specials(m, path, err)))
             rc = open_net(m, p, n_threads, err);
     }
     if (!rc)
@@ -248,7 +267,8 @@ void mote_model_close(mote_model *m)
     }
     mote__pool_destroy(m->net.pool);
     if (m->net.token_map)
-        mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map, m->net.config.vocab_size * sizeof(int32_t));
+        mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map,
+                   m->net.config.vocab_size * sizeof(int32_t));
     mote__weights_close(&m->net.weights);
     mote__tokenizer_close(m->tokenizer);
     mote__wording_deinit(&m->wording);
@@ -262,7 +282,8 @@ mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
     for (struct pool_list *p = m->pools; p; p = p->next) {
         int same = 1;
         for (size_t i = 0; i < layout.n_sources; i++)
-            same &= p->pool.layout.source[i].main == layout.source[i].main && p->pool.layout.source[i].index == layout.source[i].index;
+            same &= p->pool.layout.source[i].main == layout.source[i].main &&
+                    p->pool.layout.source[i].index == layout.source[i].index;
         if (same)
             return &p->pool;
     }
@@ -279,26 +300,47 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
 {
     const mote__config *c = &m->net.config;
     *info = (mote_model_info){
-        .family = c->family, .kv = mote__kv_default(c), .has_chat = c->arch == MOTE_ARCH_V41, .n_layers = c->n_layers,
-        .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0, .hidden = c->hidden_size,
-        .vocab = c->vocab_size, .window = c->window, .max_context = c->max_context, .n_experts = c->n_routed_experts,
-        .n_experts_per_token = c->n_experts_per_token, .topk = c->index_topk, .prefix_multiple = c->prefix_multiple,
-        .n_parameters = m->net.weights.n_parameters, .weight_bytes = m->net.weights.used_bytes, .bos = m->bos,
-        .adds_bos = m->adds_bos > 0, .eos = m->generation.eos, .n_eos = m->generation.n_eos, .has_tokenizer = m->tokenizer != NULL, .n_threads = mote__pool_threads(m->net.pool),
+        .family = c->family,
+        .kv = mote__kv_default(c),
+        .has_chat = c->arch == MOTE_ARCH_V41,
+        .n_layers = c->n_layers,
+        .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0,
+        .hidden = c->hidden_size,
+        .vocab = c->vocab_size,
+        .window = c->window,
+        .max_context = c->max_context,
+        .n_experts = c->n_routed_experts,
+        .n_experts_per_token = c->n_experts_per_token,
+        .topk = c->index_topk,
+        .prefix_multiple = c->prefix_multiple,
+        .n_parameters = m->net.weights.n_parameters,
+        .weight_bytes = m->net.weights.used_bytes,
+        .bos = m->bos,
+        .adds_bos = m->adds_bos > 0,
+        .eos = m->generation.eos,
+        .n_eos = m->generation.n_eos,
+        .has_tokenizer = m->tokenizer != NULL,
+        .n_threads = mote__pool_threads(m->net.pool),
         .weights = m->net.weights.copy ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP,
-        .temperature = m->generation.temperature, .top_p = m->generation.top_p, .min_p = m->generation.min_p,
-        .top_k = m->generation.top_k, .note = *m->note ? m->note : NULL,
-        .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL, .cpu = m->net.kern ? m->net.kern->name : "",
+        .temperature = m->generation.temperature,
+        .top_p = m->generation.top_p,
+        .min_p = m->generation.min_p,
+        .top_k = m->generation.top_k,
+        .note = *m->note ? m->note : NULL,
+        .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL,
+        .cpu = m->net.kern ? m->net.kern->name : "",
     };
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 const char *mote_memory_class_name(mote_mem_class cls)
 {
-    static const char *const names[MOTE_MEM_CLASSES] = { "weights", "kv_main_codes", "kv_main_scales", "kv_index_codes",
-                                                         "kv_index_scales", "kv_key_codes", "kv_key_scales", "kv_value_codes",
-                                                         "kv_value_scales", "kv_slack", "kv_window", "scratch", "other" };
+    static const char *const names[MOTE_MEM_CLASSES] = {
+        "weights",      "kv_main_codes", "kv_main_scales", "kv_index_codes",  "kv_index_scales",
+        "kv_key_codes", "kv_key_scales", "kv_value_codes", "kv_value_scales", "kv_slack",
+        "kv_window",    "scratch",       "other"
+    };
     return cls >= 0 && cls < MOTE_MEM_CLASSES ? names[cls] : "unknown";
 }
 
@@ -325,7 +367,7 @@ void mote_model_get_memory(const mote_model *m, mote_memory *memory)
     memory->peak_rss = status_bytes("VmHWM:");
 }
 
-/* ---- description ------------------------------------------------------------------------------------------- */
+/* ---- description ---- */
 
 int mote_model_plan_json(const mote_model *m, char **json, mote_err *err)
 {
@@ -334,9 +376,15 @@ int mote_model_plan_json(const mote_model *m, char **json, mote_err *err)
     json_t *list = json_array();
     for (size_t l = 0; l < c->n_layers; l++) {
         const mote__layer_plan *p = &m->net.plan[l];
-        json_t *o = json_pack("{s:I s:s s:s s:i s:s}", "layer", (json_int_t)l, "half", p->role == MOTE_ROLE_DENSE ? "all" : p->decoder ? "decoder" : "encoder", "role",
-                              mote__role_name(p->role), "ratio", (int)p->ratio, "candidates", candidates[p->candidates]);
-        json_object_set_new(o, "kv_source", p->source < 0 ? json_null() : json_integer((json_int_t)c->kv_sources[p->source]));
+        json_t *o = json_pack("{s:I s:s s:s s:i s:s}", "layer", (json_int_t)l, "half",
+                              p->role == MOTE_ROLE_DENSE ? "all"
+                              : p->decoder               ? "decoder"
+                                                         : "encoder",
+                              "role", mote__role_name(p->role), "ratio", (int)p->ratio,
+                              "candidates", candidates[p->candidates]);
+        json_object_set_new(o, "kv_source",
+                            p->source < 0 ? json_null()
+                                          : json_integer((json_int_t)c->kv_sources[p->source]));
         json_object_set_new(o, "engram", json_boolean(p->engram >= 0));
         json_array_append_new(list, o);
     }
@@ -345,16 +393,21 @@ int mote_model_plan_json(const mote_model *m, char **json, mote_err *err)
     return *json ? 0 : mote__fail(err, MOTE_ENOMEM, "out of memory");
 }
 
-/* ---- tokenizer --------------------------------------------------------------------------------------------- */
+/* ---- tokenizer ---- */
 
-int mote_encode(const mote_model *m, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids, mote_err *err)
+int mote_encode(const mote_model *m, const char *text, size_t n, int flags, int32_t **ids,
+                size_t *n_ids, mote_err *err)
 {
     *ids = NULL;
     *n_ids = 0;
     if (!m->tokenizer)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: give token ids instead of text", m->path);
+        return mote__fail(err, MOTE_EUNSUPPORTED,
+                          "%s has no tokenizer.json: give token ids instead of text", m->path);
     if (flags & MOTE_ENCODE_BOS && m->adds_bos < 0)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: nothing says which token begins a sequence: that takes the model's folder", m->path);
+        return mote__fail(
+            err, MOTE_EUNSUPPORTED,
+            "%s: nothing says which token begins a sequence: that takes the model's folder",
+            m->path);
     int rc = mote__tokenizer_encode(m->tokenizer, text, n, flags, ids, n_ids, err);
     if (rc || !(flags & MOTE_ENCODE_BOS) || !m->adds_bos)
         return rc;
@@ -376,9 +429,15 @@ const char *mote_token_bytes(const mote_model *m, int32_t id, size_t *n_bytes)
     return m->tokenizer ? mote__tokenizer_bytes(m->tokenizer, id, n_bytes) : NULL;
 }
 
-int mote_token_is_special(const mote_model *m, int32_t id) { return m->tokenizer && mote__tokenizer_is_special(m->tokenizer, id); }
+int mote_token_is_special(const mote_model *m, int32_t id)
+{
+    return m->tokenizer && mote__tokenizer_is_special(m->tokenizer, id);
+}
 
-struct mote_detok { const mote_model *model; mote__detok d; };
+struct mote_detok {
+    const mote_model *model;
+    mote__detok d;
+};
 
 int mote_detok_create(mote_detok **out, const mote_model *m, mote_err *err)
 {
@@ -400,8 +459,10 @@ void mote_detok_destroy(mote_detok *d)
 int mote_detok_push(mote_detok *d, int32_t id, const char **text, size_t *n_bytes, mote_err *err)
 {
     size_t n = 0, n_text;
-    const char *bytes = mote_token_is_special(d->model, id) ? NULL : mote_token_bytes(d->model, id, &n);
-    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text, n_bytes ? n_bytes : &n_text, err);
+    const char *bytes = mote_token_is_special(d->model, id) ? NULL
+                                                            : mote_token_bytes(d->model, id, &n);
+    return mote__detok_push(&d->d, bytes ? bytes : "", bytes ? n : 0, text,
+                            n_bytes ? n_bytes : &n_text, err);
 }
 
 const char *mote_detok_finish(mote_detok *d, size_t *n_bytes)
@@ -410,14 +471,19 @@ const char *mote_detok_finish(mote_detok *d, size_t *n_bytes)
     return mote__detok_finish(&d->d, n_bytes ? n_bytes : &n_text);
 }
 
-int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab, mote_err *err)
+int mote_logits_write(const char *path, const float *logits, size_t n_rows, size_t vocab,
+                      mote_err *err)
 {
-    mote__tensor t = { .name = "logits", .dtype = MOTE_DT_F32, .n_dims = 2, .shape = { n_rows, vocab }, .data = (const uint8_t *)logits,
+    mote__tensor t = { .name = "logits",
+                       .dtype = MOTE_DT_F32,
+                       .n_dims = 2,
+                       .shape = { n_rows, vocab },
+                       .data = (const uint8_t *)logits,
                        .n_bytes = (uint64_t)n_rows * vocab * 4 };
     return mote__safetensors_write(path, &t, 1, err);
 }
 
-/* ---- chat -------------------------------------------------------------------------------------------------- */
+/* ---- chat ---- */
 
 /* A model of which only the tokenizer is open is asked for its config.json, if it has one. */
 static int check_chat(const mote_model *m, mote_err *err)
@@ -454,27 +520,29 @@ int mote_chat_prompt(const mote_model *m, const char *messages_json, const mote_
     return rc ? rc : mote__chat_format(prompt, n_bytes, &m->wording, messages_json, params, err);
 }
 
-int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params, mote_err *err)
+int mote_chat_format(char **prompt, const char *messages_json, const mote_chat_params *params,
+                     mote_err *err)
 {
     size_t n;
     int rc = mote__chat_format(prompt, &n, NULL, messages_json, params, err);
     if (!rc && memchr(*prompt, 0, n)) {
         mote_free(*prompt);
         *prompt = NULL;
-        rc =
-            mote__fail(err, MOTE_EUNSUPPORTED,
-                       "a message holds U+0000: mote_chat_prompt gives the prompt with its length");
+        rc = mote__fail(
+            err, MOTE_EUNSUPPORTED,
+            "a message holds U+0000: mote_chat_prompt gives the prompt with its length");
     }
     return rc;
 }
 
-int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params, size_t from, size_t to, int32_t **ids,
-                     size_t *n_ids, mote_err *err)
+int mote_chat_encode(const mote_model *m, const char *messages_json, const mote_chat_params *params,
+                     size_t from, size_t to, int32_t **ids, size_t *n_ids, mote_err *err)
 {
     *ids = NULL;
     *n_ids = 0;
     if (!m->tokenizer)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
+        return mote__fail(err, MOTE_EUNSUPPORTED,
+                          "%s has no tokenizer.json: a conversation cannot be encoded", m->path);
     int rc = check_chat(m, err);
     return rc ? rc
               : mote__chat_encode(m->tokenizer, &m->wording, messages_json, params, from, to, ids,

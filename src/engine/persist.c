@@ -1,5 +1,6 @@
-/* A session and the store behind it: what makes its KV interchangeable (the context), which of its blocks are exact, writing
- * finished blocks behind, and filling an empty session from what is stored. */
+/* A session and the store behind it: what makes its KV interchangeable (the context), which of its
+ * blocks are exact, writing finished blocks behind, and filling an empty session from what is
+ * stored. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,40 +9,56 @@
 #include "file/fingerprint.h"
 #include "kv/snapshot_bytes.h"
 
-static const int32_t *block_ids(const mote_session *s, size_t block) { return (const int32_t *)s->ids.data + block * MOTE_BLOCK_TOKENS; }
+static const int32_t *block_ids(const mote_session *s, size_t block)
+{
+    return (const int32_t *)s->ids.data + block * MOTE_BLOCK_TOKENS;
+}
 
-static int block_exact(const mote_session *s, size_t block) { return (block + 1) * MOTE_BLOCK_TOKENS <= s->approximate_from; }
+static int block_exact(const mote_session *s, size_t block)
+{
+    return (block + 1) * MOTE_BLOCK_TOKENS <= s->approximate_from;
+}
 
-int mote_session_use_store(mote_session *s, mote_store *store, const char *name_space, mote_err *err)
+int mote_session_use_store(mote_session *s, mote_store *store, const char *name_space,
+                           mote_err *err)
 {
     mote_model *m = s->model;
     const mote__config *c = &m->net.config;
     char path[4200], geometry[32 * MOTE_MAX_SOURCES] = "";
     if (s->seq.topk || s->seq.all_candidates)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "a session with a selection of its own (topk, all_candidates) cannot share a store");
+        return mote__fail(
+            err, MOTE_EUNSUPPORTED,
+            "a session with a selection of its own (topk, all_candidates) cannot share a store");
     snprintf(path, sizeof path, "%s/config.json", m->path);
     if (!m->has_fingerprint) {
         const mote__checkpoint *ckpt = m->net.weights.ckpt;
         int rc = mote__checkpoint_bytes(ckpt) < MOTE_FINGERPRINT_WHOLE
                      ? mote__fingerprint(m->fingerprint, ckpt, path, err)
-                     : mote__fingerprint_noted(m->fingerprint, ckpt, path, mote__store_dir(store), mote__store_writable(store), err);
+                     : mote__fingerprint_noted(m->fingerprint, ckpt, path, mote__store_dir(store),
+                                               mote__store_writable(store), err);
         if (rc)
             return rc;
         m->has_fingerprint = 1;
     }
     for (size_t i = 0, used = 0; i < c->n_kv_sources; i++)
-        used += (size_t)snprintf(geometry + used, sizeof geometry - used, "%s%zu/%u", i ? "," : "", c->kv_sources[i],
-                                 c->compress_ratios[c->kv_sources[i]]);
+        used += (size_t)snprintf(geometry + used, sizeof geometry - used, "%s%zu/%u", i ? "," : "",
+                                 c->kv_sources[i], c->compress_ratios[c->kv_sources[i]]);
     const mote__kv_layout *layout = &s->seq.kv.pool->layout;
     mote__kv_spec spec = layout->spec;
-    spec.window = s->seq.state.fmt->id;                  /* pools are shared by sessions with different windows */
+    /* pools are shared by sessions with different windows */
+    spec.window = s->seq.state.fmt->id;
     char *kv = mote__kv_spec_text(&spec, c);
     if (!kv)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
     char math[32];
-    snprintf(math, sizeof math, "%s/%d", m->net.published ? "published" : "fp32", MOTE_KERN_DEFINITION);
-    mote__store_context_desc desc = { .fingerprint = m->fingerprint, .kv = kv, .math = math,
-                                      .name_space = name_space, .block_bytes = layout->block_bytes, .block_tokens = MOTE_BLOCK_TOKENS,
+    snprintf(math, sizeof math, "%s/%d", m->net.published ? "published" : "fp32",
+             MOTE_KERN_DEFINITION);
+    mote__store_context_desc desc = { .fingerprint = m->fingerprint,
+                                      .kv = kv,
+                                      .math = math,
+                                      .name_space = name_space,
+                                      .block_bytes = layout->block_bytes,
+                                      .block_tokens = MOTE_BLOCK_TOKENS,
                                       .geometry = geometry };
     int rc = mote__store_context_init(&s->context, &desc, err);
     free(kv);
@@ -58,7 +75,8 @@ void mote__persist_blocks(mote_session *s, uint64_t n_tokens)
     if (!s->store)
         return;
     for (size_t i = s->chain.n_blocks; i < n_tokens / MOTE_BLOCK_TOKENS; i++)
-        mote__store_put(s->store, &s->context, &s->chain, block_ids(s, i), block_exact(s, i), s->seq.kv.pool, s->seq.kv.blocks[i]);
+        mote__store_put(s->store, &s->context, &s->chain, block_ids(s, i), block_exact(s, i),
+                        s->seq.kv.pool, s->seq.kv.blocks[i]);
 }
 
 void mote__persist_cut(mote_session *s)
@@ -72,7 +90,7 @@ void mote__persist_cut(mote_session *s)
     s->chain = chain;
 }
 
-/* ---- restoring --------------------------------------------------------------------------------------------- */
+/* ---- restoring ---- */
 
 static void release(mote_session *s, mote__kv_block **blocks, size_t from, size_t to)
 {
@@ -81,17 +99,20 @@ static void release(mote_session *s, mote__kv_block **blocks, size_t from, size_
 }
 
 /* The session holds n tokens of ids and `chain`'s blocks. Takes the references. */
-static int adopt(mote_session *s, const int32_t *ids, size_t n, mote__kv_block **blocks, const mote__chain *chain, mote_err *err)
+static int adopt(mote_session *s, const int32_t *ids, size_t n, mote__kv_block **blocks,
+                 const mote__chain *chain, mote_err *err)
 {
     s->ids.size = 0;
-    if (mote__buf_append(&s->ids, ids, n * sizeof *ids) || mote__kv_cache_adopt(&s->seq.kv, blocks, chain->n_blocks)) {
+    if (mote__buf_append(&s->ids, ids, n * sizeof *ids) ||
+        mote__kv_cache_adopt(&s->seq.kv, blocks, chain->n_blocks)) {
         release(s, blocks, 0, chain->n_blocks);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu stored tokens", n);
     }
     s->seq.ids = s->ids.data;
     s->n_ids = s->n_kv = n;
     s->chain = *chain;
-    s->approximate_from = mote__chain_exact(chain) ? UINT64_MAX : (uint64_t)chain->n_exact * MOTE_BLOCK_TOKENS;
+    s->approximate_from = mote__chain_exact(chain) ? UINT64_MAX
+                                                   : (uint64_t)chain->n_exact * MOTE_BLOCK_TOKENS;
     return 0;
 }
 
@@ -140,16 +161,17 @@ static int seek_snapshot(const mote_session *s, const int32_t *ids, size_t n_ids
     if (same_path(s, snap) ||
         !mote__store_seek_snapshot(s->store, &s->context, ids, n_ids, &want, &own))
         return 1;
-    mote__snapshot *less =
-                       own.n_tokens + s->model->net.config.window >= snap->n_tokens ? snap : &own,
+    mote__snapshot *less = own.n_tokens + s->model->net.config.window >= snap->n_tokens ? snap
+                                                                                        : &own,
                    keep = less == snap ? own : *snap;
     mote__snapshot_free(less);
     *snap = keep;
     return 1;
 }
 
-static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapshot *snap, const mote__snapshot_head *head,
-                         mote__kv_block **blocks, mote_restored *r, mote_err *err)
+static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapshot *snap,
+                         const mote__snapshot_head *head, mote__kv_block **blocks, mote_restored *r,
+                         mote_err *err)
 {
     int rc = adopt(s, ids, snap->n_tokens, blocks, &snap->chain, err);
     if (rc)
@@ -162,21 +184,22 @@ static int take_snapshot(mote_session *s, const int32_t *ids, const mote__snapsh
     }
     s->live = 1;
     s->origin = head->origin;
-    s->approximate_from =
-        head->approximate_from < s->approximate_from ? head->approximate_from : s->approximate_from;
+    s->approximate_from = head->approximate_from < s->approximate_from ? head->approximate_from
+                                                                       : s->approximate_from;
     *r = (mote_restored){ .reused_tokens = snap->n_tokens,
                           .from_snapshot = 1,
                           .exact = s->approximate_from == UINT64_MAX && same_path(s, snap) };
     return 0;
 }
 
-static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay, mote__kv_block **blocks, mote_restored *r,
-                   mote_err *err)
+static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay,
+                   mote__kv_block **blocks, mote_restored *r, mote_err *err)
 {
     size_t window = s->model->net.config.window, n_prompt = n_ids;
-    size_t n_remote = 0;                                 /* blocks */
+    size_t n_remote = 0; /* blocks */
     mote__store_want want = { .exact_only = replay == MOTE_REPLAY_EXACT, .n_remote = &n_remote };
-    if (window == 0 && n_ids)                            /* at least one token must be left to run: nothing is replayed */
+    /* at least one token must be left to run: nothing is replayed */
+    if (window == 0 && n_ids)
         n_ids--;
     mote__kv_pool *pool = s->seq.kv.pool;
     mote__snapshot snap;
@@ -207,9 +230,9 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
         if (good) {
             rc = take_snapshot(s, ids, &snap, &head, blocks, r, err);
             r->remote_tokens = r->reused_tokens ? n_remote * MOTE_BLOCK_TOKENS : 0;
-            chain = (mote__chain){ 0 };                  /* its references went along */
+            chain = (mote__chain){ 0 }; /* its references went along */
         } else if (all == before) {
-            release(s, blocks, 0, chain.n_blocks);       /* unusable: start over without it */
+            release(s, blocks, 0, chain.n_blocks); /* unusable: start over without it */
             chain = (mote__chain){ 0 };
         }
         mote__snapshot_free(&snap);
@@ -239,17 +262,23 @@ static int restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_repla
     return 0;
 }
 
-int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay, mote_restored *restored, mote_err *err)
+int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote_replay replay,
+                         mote_restored *restored, mote_err *err)
 {
     mote_restored r = { .exact = 1 };
     if (restored)
         *restored = r;
     if (!s->store)
-        return mote__fail(err, MOTE_EINVAL, "the session has no store: call mote_session_use_store first");
+        return mote__fail(err, MOTE_EINVAL,
+                          "the session has no store: call mote_session_use_store first");
     if (s->n_ids)
-        return mote__fail(err, MOTE_EINVAL, "only an empty session can be restored: this one holds %zu tokens", s->n_ids);
+        return mote__fail(err, MOTE_EINVAL,
+                          "only an empty session can be restored: this one holds %zu tokens",
+                          s->n_ids);
     if (n_ids > s->max_context)
-        return mote__fail(err, MOTE_EFULL, "the context is full: %zu tokens are more than its limit of %zu", n_ids, s->max_context);
+        return mote__fail(err, MOTE_EFULL,
+                          "the context is full: %zu tokens are more than its limit of %zu", n_ids,
+                          s->max_context);
     /* the yardstick of "exact": these tokens in one step, unless the caller named another */
     size_t window = s->model->net.config.window;
     if (s->prefill == MOTE_PREFILL_BOUNDED && window && !s->follow_until) {
@@ -270,7 +299,8 @@ int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote
 int mote_session_snapshot(mote_session *s, mote_err *err)
 {
     if (!s->store)
-        return mote__fail(err, MOTE_EINVAL, "the session has no store: call mote_session_use_store first");
+        return mote__fail(err, MOTE_EINVAL,
+                          "the session has no store: call mote_session_use_store first");
     if (!s->live || s->n_ids == 0)
         return mote__fail(err, MOTE_EINVAL, "there is no state to save before the next step");
     mote__snapshot_head head = { .n_tokens = s->n_ids,

@@ -7,7 +7,11 @@
 #include "engine/engine.h"
 #include "text/reply.h"
 
-struct mote_reply { const mote_model *model; mote__detok detok; mote__reply parts; };
+struct mote_reply {
+    const mote_model *model;
+    mote__detok detok;
+    mote__reply parts;
+};
 
 static int no_memory(mote_err *err)
 {

@@ -1,15 +1,20 @@
-/* Sampling: temperature, then top-k, top-p and min-p on the sorted probabilities, then one draw from a seeded generator. */
+/* Sampling: temperature, then top-k, top-p and min-p on the sorted probabilities, then one draw
+ * from a seeded generator. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 
-typedef struct candidate { float logit; int32_t id; double p; } candidate;
+typedef struct candidate {
+    float logit;
+    int32_t id;
+    double p;
+} candidate;
 
 struct mote_sampler {
     mote_sample_params params;
-    uint64_t state[4];         /* xoshiro256**, Blackman and Vigna 2018; seeded by splitmix64 */
+    uint64_t state[4]; /* xoshiro256**, Blackman and Vigna 2018; seeded by splitmix64 */
     candidate *list;
     size_t capacity;
 };
@@ -40,7 +45,8 @@ int mote_sampler_create(mote_sampler **out, const mote_sample_params *p, mote_er
 {
     *out = NULL;
     if (!(p->temperature >= 0) || isinf(p->temperature))
-        return mote__fail(err, MOTE_EINVAL, "temperature %g: expected 0 or more", (double)p->temperature);
+        return mote__fail(err, MOTE_EINVAL, "temperature %g: expected 0 or more",
+                          (double)p->temperature);
     if (!(p->top_p >= 0 && p->top_p <= 1))
         return mote__fail(err, MOTE_EINVAL, "top_p %g: expected 0 to 1", (double)p->top_p);
     if (!(p->min_p >= 0 && p->min_p <= 1))
@@ -85,7 +91,8 @@ static int find_best(const float *logits, size_t n, int32_t *best, double *log_s
             *best = (int32_t)i;
     }
     if (n == 0 || isinf(logits[*best]))
-        return mote__fail(err, MOTE_EINVAL, "no token can be chosen: the largest logit is not finite");
+        return mote__fail(err, MOTE_EINVAL,
+                          "no token can be chosen: the largest logit is not finite");
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += exp((double)logits[i] - (double)logits[*best]);
@@ -93,7 +100,8 @@ static int find_best(const float *logits, size_t n, int32_t *best, double *log_s
     return 0;
 }
 
-int mote_sampler_next(mote_sampler *s, const float *logits, size_t vocab, int32_t *id, float *logprob, mote_err *err)
+int mote_sampler_next(mote_sampler *s, const float *logits, size_t vocab, int32_t *id,
+                      float *logprob, mote_err *err)
 {
     double log_sum;
     int rc = find_best(logits, vocab, id, &log_sum, err);
@@ -112,7 +120,8 @@ int mote_sampler_next(mote_sampler *s, const float *logits, size_t vocab, int32_
         size_t n = 0;
         for (size_t i = 0; i < vocab; i++) {
             double weight = exp(((double)logits[i] - (double)top) / (double)p->temperature);
-            /* min-p and what can never be drawn go before sorting, which keeps the sorted list short */
+            /* min-p and what can never be drawn go before sorting, which keeps the sorted list
+             * short */
             if (weight >= (double)p->min_p && weight > 1e-12)
                 s->list[n++] = (candidate){ logits[i], (int32_t)i, weight };
         }
@@ -123,7 +132,8 @@ int mote_sampler_next(mote_sampler *s, const float *logits, size_t vocab, int32_
         for (size_t i = 0; i < n; i++)
             sum += s->list[i].p;
         size_t m = 0;
-        while (m < n && (m == 0 || kept < (double)p->top_p * sum))       /* the smallest set that reaches top_p */
+        /* the smallest set that reaches top_p */
+        while (m < n && (m == 0 || kept < (double)p->top_p * sum))
             kept += s->list[m++].p;
         double u = (double)(next(s->state) >> 11) * 0x1p-53 * kept;
         size_t i = 0;
@@ -136,7 +146,8 @@ int mote_sampler_next(mote_sampler *s, const float *logits, size_t vocab, int32_
     return 0;
 }
 
-int mote_top_logprobs(const float *logits, size_t vocab, size_t n, int32_t *ids, float *logprobs, mote_err *err)
+int mote_top_logprobs(const float *logits, size_t vocab, size_t n, int32_t *ids, float *logprobs,
+                      mote_err *err)
 {
     int32_t best;
     double log_sum;
@@ -145,7 +156,7 @@ int mote_top_logprobs(const float *logits, size_t vocab, size_t n, int32_t *ids,
         return rc;
     if (n > vocab)
         return mote__fail(err, MOTE_EINVAL, "%zu logprobs asked of a vocabulary of %zu", n, vocab);
-    size_t have = 0;                       /* insertion into a short sorted list */
+    size_t have = 0; /* insertion into a short sorted list */
     for (size_t i = 0; i < vocab; i++) {
         if (have == n && (n == 0 || !(logits[i] > logits[ids[n - 1]])))
             continue;

@@ -1,8 +1,10 @@
-/* Which rows of which half a step runs for one session: the three prefill modes, the two replays, and their cones.
+/* Which rows of which half a step runs for one session: the three prefill modes, the two replays,
+ * and their cones.
  *
- * With window W, a half of D layers and the wish for exact outputs from position A on (the apex), layer d = 0..D-1 of the half needs
- * query rows from A - (D-1-d)(W-1) on and its input from A - D(W-1) on. So with A = the last position the first decoder layer runs
- * over W + (D-2)(W-1) rows and reads W + (D-1)(W-1) encoder outputs: 2,414 and 2,541 at the published size. */
+ * With window W, a half of D layers and the wish for exact outputs from position A on (the apex),
+ * layer d = 0..D-1 of the half needs query rows from A - (D-1-d)(W-1) on and its input from A -
+ * D(W-1) on. So with A = the last position the first decoder layer runs over W + (D-2)(W-1) rows
+ * and reads W + (D-1)(W-1) encoder outputs: 2,414 and 2,541 at the published size. */
 #include "engine/engine.h"
 
 static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
@@ -20,13 +22,18 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
 {
     const mote__config *c = &s->model->net.config;
     uint64_t cached = s->n_kv, end = s->n_ids + n_new, w = c->window, last = minus(end, 1);
-    uint64_t encoder_reach = c->decoder_start * minus(w, 1), decoder_reach = (c->n_layers - c->decoder_start) * minus(w, 1);
-    mote__schedule k = { .begin = cached, .end = end, .publish_from = cached, .decoder_begin = cached };
+    uint64_t encoder_reach = c->decoder_start * minus(w, 1),
+             decoder_reach = (c->n_layers - c->decoder_start) * minus(w, 1);
+    mote__schedule k = {
+        .begin = cached, .end = end, .publish_from = cached, .decoder_begin = cached
+    };
 
-    if (w == 0)                            /* no windows: every layer runs over the new tokens, and nothing is ever replayed */
+    /* no windows: every layer runs over the new tokens, and nothing is ever replayed */
+    if (w == 0)
         return k;
     if (s->live) {
-        /* fewer new tokens than a window: every layer goes on exactly; otherwise bounded and exact prefill cut the decoder half */
+        /* fewer new tokens than a window: every layer goes on exactly; otherwise bounded and exact
+         * prefill cut the decoder half */
         if (follows(s, end)) {
             if (cached <= s->follow_origin) {
                 k.decoder_begin = s->follow_origin;
@@ -43,7 +50,8 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
     }
 
     k.fresh_encoder = k.fresh_decoder = 1;
-    uint64_t wish = 0;                     /* first decoder row, were the encoder's output known everywhere */
+    /* first decoder row, were the encoder's output known everywhere */
+    uint64_t wish = 0;
     if (s->prefill == MOTE_PREFILL_BOUNDED) {
         wish = follows(s, end) ? s->follow_origin : minus(end, w);
     } else {
@@ -57,7 +65,8 @@ mote__schedule mote__schedule_make(const mote_session *s, size_t n_new)
     } else {
         k.begin = minus(cached, w);
         k.decoder_begin = later(k.begin, wish);
-        if (s->prefill == MOTE_PREFILL_FULL) {         /* the decoder runs over every row whose encoder output is known */
+        /* the decoder runs over every row whose encoder output is known */
+        if (s->prefill == MOTE_PREFILL_FULL) {
             k.decoder_apex = 0;
             k.decoder_begin = k.begin;
         }

@@ -1,11 +1,13 @@
-/* Sessions: tokens, cache and windows of one sequence; fork, mark, truncate. What a step does is in step.c. */
+/* Sessions: tokens, cache and windows of one sequence; fork, mark, truncate. What a step does is in
+ * step.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
 
-int mote_session_create(mote_session **out, mote_model *model, const mote_session_params *params, mote_err *err)
+int mote_session_create(mote_session **out, mote_model *model, const mote_session_params *params,
+                        mote_err *err)
 {
     *out = NULL;
     const mote__config *c = &model->net.config;
@@ -15,7 +17,9 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
         return rc;
     size_t limit = params && params->max_context ? params->max_context : c->max_context;
     if (limit > c->max_context)
-        return mote__fail(err, MOTE_EINVAL, "a context of %zu tokens is more than the model's limit of %zu", limit, c->max_context);
+        return mote__fail(err, MOTE_EINVAL,
+                          "a context of %zu tokens is more than the model's limit of %zu", limit,
+                          c->max_context);
     mote_session *s = mote__alloc(&model->meter, MOTE_MEM_OTHER, sizeof *s);
     mote__kv_pool *pool = mote__model_pool(model, &spec);
     if (!s || !pool || mote__kv_state_init(&s->seq.state, c, &spec, &model->meter)) {
@@ -61,7 +65,10 @@ void mote_session_destroy(mote_session *s)
 static int copy_last_logits(mote_session *f, const mote_session *s)
 {
     size_t bytes = s->model->net.config.vocab_size * sizeof(float);
-    return s->n_logits ? mote__buf_append(&f->logits, (const char *)s->logits.data + (s->n_logits - 1) * bytes, bytes) : 0;
+    return s->n_logits
+               ? mote__buf_append(&f->logits,
+                                  (const char *)s->logits.data + (s->n_logits - 1) * bytes, bytes)
+               : 0;
 }
 
 int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
@@ -91,8 +98,10 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
     m->n_sessions++;
-    if (mote__kv_state_clone(&f->seq.state, &s->seq.state) || mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, s->n_kv) ||
-        mote__buf_append(&f->ids, s->ids.data, s->n_ids * sizeof(int32_t)) || copy_last_logits(f, s)) {
+    if (mote__kv_state_clone(&f->seq.state, &s->seq.state) ||
+        mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, s->n_kv) ||
+        mote__buf_append(&f->ids, s->ids.data, s->n_ids * sizeof(int32_t)) ||
+        copy_last_logits(f, s)) {
         mote_session_destroy(f);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     }
@@ -131,13 +140,16 @@ const int32_t *mote_session_tokens(const mote_session *s) { return s->ids.data; 
 int mote_session_mark(mote_session *s, mote_err *err)
 {
     if (!s->live)
-        return mote__fail(err, MOTE_EINVAL, "the session awaits a replay: there is no state to mark before the next step");
+        return mote__fail(
+            err, MOTE_EINVAL,
+            "the session awaits a replay: there is no state to mark before the next step");
     if (s->n_marks && s->marks[s->n_marks - 1].n == s->n_ids)
         return 0;
     size_t room = sizeof s->marks / sizeof s->marks[0];
     mote__kv_state state;
     if (mote__kv_state_clone(&state, &s->seq.state))
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for a mark (%zu bytes)", s->seq.state.bytes);
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for a mark (%zu bytes)",
+                          s->seq.state.bytes);
     if (s->n_marks == room) {
         mote__kv_state_deinit(&s->marks[0].state);
         memmove(s->marks, s->marks + 1, (room - 1) * sizeof s->marks[0]);
@@ -174,17 +186,21 @@ static void cut(mote_session *s, size_t n, mote_replay replay)
     mote__persist_cut(s);
 }
 
-int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mote_truncated *result, mote_err *err)
+int mote_session_truncate(mote_session *s, size_t length, mote_replay replay,
+                          mote_truncated *result, mote_err *err)
 {
     const mote__config *c = &s->model->net.config;
     mote_truncated t = { 0 };
     if (length > s->n_ids)
-        return mote__fail(err, MOTE_EINVAL, "cannot truncate to %zu tokens: the session holds %zu", length, s->n_ids);
-    size_t usable = has_windows(s) ? s->n_marks : 0;         /* without windows every position is as good as a mark */
+        return mote__fail(err, MOTE_EINVAL, "cannot truncate to %zu tokens: the session holds %zu",
+                          length, s->n_ids);
+    /* without windows every position is as good as a mark */
+    size_t usable = has_windows(s) ? s->n_marks : 0;
     while (usable && s->marks[usable - 1].n > length)
         usable--;
     if (length == s->n_ids) {
-        t = (mote_truncated){ .length = length, .windows = s->live ? MOTE_WINDOWS_LIVE : MOTE_WINDOWS_REPLAY };
+        t = (mote_truncated){ .length = length,
+                              .windows = s->live ? MOTE_WINDOWS_LIVE : MOTE_WINDOWS_REPLAY };
     } else if (usable) {
         struct mark *mark = &s->marks[usable - 1];
         drop_marks(s, usable);
@@ -201,7 +217,8 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay, mo
     } else {
         drop_marks(s, 0);
         cut(s, min2(length, s->n_kv) / c->prefix_multiple * c->prefix_multiple, replay);
-        t = (mote_truncated){ .length = s->n_ids, .windows = s->live ? MOTE_WINDOWS_LIVE : MOTE_WINDOWS_REPLAY };
+        t = (mote_truncated){ .length = s->n_ids,
+                              .windows = s->live ? MOTE_WINDOWS_LIVE : MOTE_WINDOWS_REPLAY };
     }
     if (t.windows == MOTE_WINDOWS_REPLAY)
         t.replay_tokens = replay_tokens(s);
@@ -214,7 +231,9 @@ int mote_session_forget_windows(mote_session *s, mote_replay replay, mote_err *e
 {
     size_t multiple = s->model->net.config.prefix_multiple;
     if (s->n_kv != s->n_ids || s->n_ids % multiple)
-        return mote__fail(err, MOTE_EINVAL, "a prefix of %zu tokens cannot be cut: it must be a multiple of %zu", s->n_ids, multiple);
+        return mote__fail(err, MOTE_EINVAL,
+                          "a prefix of %zu tokens cannot be cut: it must be a multiple of %zu",
+                          s->n_ids, multiple);
     drop_marks(s, 0);
     cut(s, s->n_ids, replay);
     return 0;
@@ -244,7 +263,9 @@ double mote_session_kv_bytes_per_token(const mote_session *s, double parts[4])
 
 const char *mote_session_kv_part_name(const mote_session *s, int part)
 {
-    return part >= 0 && part < 4 ? mote_memory_class_name(s->seq.kv.pool->layout.part_class[part]) + strlen("kv_") : "unknown";
+    return part >= 0 && part < 4
+               ? mote_memory_class_name(s->seq.kv.pool->layout.part_class[part]) + strlen("kv_")
+               : "unknown";
 }
 
 size_t mote_session_window_bytes(const mote_session *s)

@@ -1,16 +1,17 @@
-/* A step: new tokens of several sessions through the model, cut into passes of bounded size. In each pass the encoder half
- * runs over the rows, the decoder's source makes its global KV from them, and the rows that the schedules leave to the decoder
- * half go on through it at once, so that no encoder output outlives its pass. */
+/* A step: new tokens of several sessions through the model, cut into passes of bounded size. In
+ * each pass the encoder half runs over the rows, the decoder's source makes its global KV from
+ * them, and the rows that the schedules leave to the decoder half go on through it at once, so that
+ * no encoder output outlives its pass. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/engine.h"
 
-struct job {                               /* one session of the step */
+struct job { /* one session of the step */
     mote_session *s;
     const mote_feed *feed;
     mote__schedule k;
-    uint64_t at;                           /* next encoder row */
+    uint64_t at; /* next encoder row */
     size_t n_old_ids, n_old_kv;
     uint64_t old_approximate;
     int was_live;
@@ -23,19 +24,24 @@ static int check(const mote_model *model, const mote_feed *feeds, size_t n, mote
         const mote_feed *f = &feeds[i];
         mote_session *s = f->session;
         if (!s || s->model != model)
-            return mote__fail(err, MOTE_EINVAL, "feed %zu: the session is not one of this model", i);
+            return mote__fail(err, MOTE_EINVAL, "feed %zu: the session is not one of this model",
+                              i);
         for (size_t j = 0; j < i; j++)
             if (feeds[j].session == s)
-                return mote__fail(err, MOTE_EINVAL, "feed %zu: the session is also in feed %zu", i, j);
+                return mote__fail(err, MOTE_EINVAL, "feed %zu: the session is also in feed %zu", i,
+                                  j);
         if (f->n_ids == 0 && (s->live || s->n_ids == 0))
             return mote__fail(err, MOTE_EINVAL, "feed %zu: no tokens", i);
         for (size_t j = 0; j < f->n_ids; j++)
             if (f->ids[j] < 0 || (size_t)f->ids[j] >= c->vocab_size)
-                return mote__fail(err, MOTE_EINVAL, "token id %d at position %zu is outside the vocabulary of %zu", f->ids[j], s->n_ids + j,
-                                  c->vocab_size);
+                return mote__fail(err, MOTE_EINVAL,
+                                  "token id %d at position %zu is outside the vocabulary of %zu",
+                                  f->ids[j], s->n_ids + j, c->vocab_size);
         if (f->n_ids > s->max_context || s->n_ids > s->max_context - f->n_ids)
-            return mote__fail(err, MOTE_EFULL, "the context is full: %zu tokens held and %zu new ones are more than its limit of %zu", s->n_ids,
-                              f->n_ids, s->max_context);
+            return mote__fail(err, MOTE_EFULL,
+                              "the context is full: %zu tokens held and %zu new ones are more than "
+                              "its limit of %zu",
+                              s->n_ids, f->n_ids, s->max_context);
     }
     return 0;
 }
@@ -51,13 +57,19 @@ static int reserve(struct job *j, mote_err *err)
 {
     mote_session *s = j->s;
     const mote__config *c = &s->model->net.config;
-    size_t rows = j->feed->logits == MOTE_LOGITS_ALL ? decoder_rows(&j->k) : j->feed->logits == MOTE_LOGITS_LAST ? 1 : 0;
+    size_t rows = j->feed->logits == MOTE_LOGITS_ALL    ? decoder_rows(&j->k)
+                  : j->feed->logits == MOTE_LOGITS_LAST ? 1
+                                                        : 0;
     /* ids grow where a cache block begins, so that all other steps allocate nothing */
-    size_t whole_blocks = mote__mul(mote__add(j->k.end, MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS, MOTE_BLOCK_TOKENS);
-    if (mote__buf_reserve(&s->ids, mote__mul(whole_blocks, sizeof(int32_t))) || mote__kv_reserve(&s->seq.kv, s->n_kv, j->k.end) ||
+    size_t whole_blocks = mote__mul(mote__add(j->k.end, MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS,
+                                    MOTE_BLOCK_TOKENS);
+    if (mote__buf_reserve(&s->ids, mote__mul(whole_blocks, sizeof(int32_t))) ||
+        mote__kv_reserve(&s->seq.kv, s->n_kv, j->k.end) ||
         mote__buf_reserve(&s->logits, mote__mul(mote__mul(rows, c->vocab_size), sizeof(float))))
-        return mote__fail(err, MOTE_ENOMEM, "out of memory: %zu tokens need %.1f MiB of KV cache%s", (size_t)j->k.end,
-                          mote__kv_layout_bytes_per_token(&s->seq.kv.pool->layout) * (double)j->k.end / 1048576,
+        return mote__fail(err, MOTE_ENOMEM, "out of memory: %zu tokens need %.1f MiB of KV cache%s",
+                          (size_t)j->k.end,
+                          mote__kv_layout_bytes_per_token(&s->seq.kv.pool->layout) *
+                              (double)j->k.end / 1048576,
                           rows > 1 ? " and room for the logits of every row" : "");
     return 0;
 }
@@ -83,7 +95,8 @@ static void start(struct job *j)
     s->live = 0;
     if (j->k.fresh_encoder && s->replay == MOTE_REPLAY_BOUNDED && j->k.begin > 0 &&
         j->k.publish_from < s->approximate_from)
-        s->approximate_from = j->k.publish_from; /* a replay from position 0 is no approximation */
+        /* a replay from position 0 is no approximation */
+        s->approximate_from = j->k.publish_from;
 }
 
 /* The session keeps its old tokens; what was computed of the new ones is dropped and the windows
@@ -123,11 +136,12 @@ static void finish(struct job *j)
 }
 
 /* Logits of the live rows that were asked for, into the sessions' buffers. */
-static int take_logits(mote_model *m, const struct job *jobs, const mote__segment *segments, const size_t *job_of, mote_err *err)
+static int take_logits(mote_model *m, const struct job *jobs, const mote__segment *segments,
+                       const size_t *job_of, mote_err *err)
 {
     mote__pass *p = &m->pass;
     size_t vocab = m->net.config.vocab_size, n = 0;
-    uint32_t *rows = p->slots;             /* no longer needed in this pass */
+    uint32_t *rows = p->slots; /* no longer needed in this pass */
     for (size_t r = 0; r < p->n_rows; r++) {
         const struct job *j = &jobs[job_of[p->rows[r].segment]];
         mote_logits_rows want = j->feed->logits;
@@ -135,12 +149,14 @@ static int take_logits(mote_model *m, const struct job *jobs, const mote__segmen
             rows[n++] = (uint32_t)r;
     }
     (void)segments;
-    /* one product for all sessions when it fits a buffer of moderate size; the head is the largest matrix of a small step */
+    /* one product for all sessions when it fits a buffer of moderate size; the head is the largest
+     * matrix of a small step */
     enum { BATCH = 32 };
     mote__buf *out = &p->work;
     for (size_t at = 0; at < n; at += BATCH) {
         size_t batch = n - at < BATCH ? n - at : BATCH;
-        if (mote__buf_reserve(out, batch * vocab * sizeof(float)) || mote__pass_logits(p, rows + at, batch, out->data))
+        if (mote__buf_reserve(out, batch * vocab * sizeof(float)) ||
+            mote__pass_logits(p, rows + at, batch, out->data))
             return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits", batch);
         for (size_t i = 0; i < batch; i++) {
             const mote__row *row = &p->rows[rows[at + i]];
@@ -148,8 +164,10 @@ static int take_logits(mote_model *m, const struct job *jobs, const mote__segmen
             const float *src = (const float *)out->data + i * vocab;
             for (size_t v = 0; v < vocab; v++)
                 if (!isfinite(src[v]))
-                    return mote__fail(err, MOTE_EFORMAT, "%s: the logits of position %zu are not finite: the weights are damaged", m->path,
-                                      (size_t)row->pos);
+                    return mote__fail(
+                        err, MOTE_EFORMAT,
+                        "%s: the logits of position %zu are not finite: the weights are damaged",
+                        m->path, (size_t)row->pos);
             if (s->n_logits == 0)
                 s->first_logits = (size_t)row->pos;
             memcpy((float *)s->logits.data + s->n_logits++ * vocab, src, vocab * sizeof *src);
@@ -185,8 +203,10 @@ static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job
     return 0;
 }
 
-/* One pass over the next rows of as many sessions as fit. Returns the rows run, or a negative code. */
-static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *segments, size_t *job_of, mote_err *err)
+/* One pass over the next rows of as many sessions as fit. Returns the rows run, or a negative code.
+ */
+static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *segments,
+                 size_t *job_of, mote_err *err)
 {
     const mote__config *c = &m->net.config;
     size_t room = m->chunk_rows, n = 0, total = 0;
@@ -195,7 +215,11 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
         size_t rows = j->k.end - j->at < room ? (size_t)(j->k.end - j->at) : room;
         if (rows == 0)
             continue;
-        segments[n] = (mote__segment){ .seq = &j->s->seq, .pos = j->at, .n = rows, .apex = j->k.encoder_apex, .publish_from = j->k.publish_from };
+        segments[n] = (mote__segment){ .seq = &j->s->seq,
+                                       .pos = j->at,
+                                       .n = rows,
+                                       .apex = j->k.encoder_apex,
+                                       .publish_from = j->k.publish_from };
         job_of[n++] = i;
         room -= rows;
         total += rows;
@@ -236,8 +260,8 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
     return (long)total;
 }
 
-int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds, int (*progress)(void *, size_t, size_t), void *progress_ctx,
-              mote_err *err)
+int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds,
+              int (*progress)(void *, size_t, size_t), void *progress_ctx, mote_err *err)
 {
     enum { ON_STACK = 8, KEEP_ROWS = 64 };
     struct job stack_jobs[ON_STACK], *jobs = stack_jobs;
@@ -251,13 +275,16 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds, int (*progr
     if (n_feeds > ON_STACK) {
         memory = mote__alloc(&m->meter, MOTE_MEM_SCRATCH, bytes);
         if (!memory)
-            return mote__fail(err, MOTE_ENOMEM, "out of memory for a step of %zu sessions", n_feeds);
+            return mote__fail(err, MOTE_ENOMEM, "out of memory for a step of %zu sessions",
+                              n_feeds);
         jobs = memory;
         segments = (mote__segment *)(jobs + n_feeds);
         job_of = (size_t *)(segments + n_feeds);
     }
     for (size_t i = 0; i < n_feeds && !rc; i++) {
-        jobs[i] = (struct job){ .s = feeds[i].session, .feed = &feeds[i], .k = mote__schedule_make(feeds[i].session, feeds[i].n_ids) };
+        jobs[i] = (struct job){ .s = feeds[i].session,
+                                .feed = &feeds[i],
+                                .k = mote__schedule_make(feeds[i].session, feeds[i].n_ids) };
         rc = reserve(&jobs[i], err);
     }
     if (!rc) {
@@ -272,7 +299,8 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds, int (*progr
             else
                 done += (size_t)n;
             if (!rc && progress && progress(progress_ctx, done, all) && done < all)
-                rc = mote__fail(err, MOTE_ECANCELED, "cancelled after %zu of %zu tokens", done, all);
+                rc = mote__fail(err, MOTE_ECANCELED, "cancelled after %zu of %zu tokens", done,
+                                all);
         }
         for (size_t i = 0; i < n_feeds; i++)
             if (rc)

@@ -1,9 +1,11 @@
-/* A checkpoint: the shards of a folder (or one file), mapped, and one list of all tensors, sorted by name for a binary search.
- * Owns the agreement of index and shards; what one file must obey is safetensors.c's. Files must not shrink while they
- * are mapped: the system answers a read past the new end with SIGBUS, as for every program that maps files.
+/* A checkpoint: the shards of a folder (or one file), mapped, and one list of all tensors, sorted
+ * by name for a binary search. Owns the agreement of index and shards; what one file must obey is
+ * safetensors.c's. Files must not shrink while they are mapped: the system answers a read past the
+ * new end with SIGBUS, as for every program that maps files.
  *
- * The index is { "metadata": {...}, "weight_map": { "tensor": "shard file" } }. `metadata.total_size` is not compared:
- * published conversions are known to carry wrong sums, and sizes are checked tensor by tensor anyway. */
+ * The index is { "metadata": {...}, "weight_map": { "tensor": "shard file" } }.
+ * `metadata.total_size` is not compared: published conversions are known to carry wrong sums, and
+ * sizes are checked tensor by tensor anyway. */
 #include "file/safetensors.h"
 
 #include <stdio.h>
@@ -17,32 +19,53 @@
 
 /* 96,085 tensors make an index of about 9 MB. */
 enum { INDEX_MAX = 256 << 20, NAMES_CHUNK = 256 << 10 };
-static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors", single_end[] = ".safetensors";
+static const char index_name[] = "model.safetensors.index.json",
+                  single_name[] = "model.safetensors", single_end[] = ".safetensors";
 
 struct shard {
-    char *path;              /* owned                                      */
-    const char *file;        /* last part of path                          */
+    char *path;       /* owned */
+    const char *file; /* last part of path */
     mote__map map;
 };
 
-/* Names are copied out of the headers' JSON, which is some ten times as large, into chunks that never move. */
-struct chunk { struct chunk *next; size_t used, size; char bytes[]; };
+/* Names are copied out of the headers' JSON, which is some ten times as large, into chunks that
+ * never move. */
+struct chunk {
+    struct chunk *next;
+    size_t used, size;
+    char bytes[];
+};
 
 struct mote__checkpoint {
-    struct shard *shards;    /* owned, n_shards                            */
+    struct shard *shards; /* owned, n_shards */
     size_t n_shards;
-    mote__buf tensors;       /* of mote__tensor, sorted by name once open  */
+    mote__buf tensors; /* of mote__tensor, sorted by name once open */
     struct chunk *names;
     uint64_t n_bytes;
 };
 
 static const mote__tensor *all(const mote__checkpoint *c) { return c->tensors.data; }
-size_t mote__checkpoint_n_tensors(const mote__checkpoint *c) { return c->tensors.size / sizeof(mote__tensor); }
-const mote__tensor *mote__checkpoint_tensor(const mote__checkpoint *c, size_t i) { return &all(c)[i]; }
+size_t mote__checkpoint_n_tensors(const mote__checkpoint *c)
+{
+    return c->tensors.size / sizeof(mote__tensor);
+}
+const mote__tensor *mote__checkpoint_tensor(const mote__checkpoint *c, size_t i)
+{
+    return &all(c)[i];
+}
 size_t mote__checkpoint_n_shards(const mote__checkpoint *c) { return c->n_shards; }
-const char *mote__checkpoint_shard_path(const mote__checkpoint *c, size_t shard) { return c->shards[shard].path; }
-const mote__map *mote__checkpoint_shard_map(const mote__checkpoint *c, size_t shard) { return &c->shards[shard].map; }
-uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *c, size_t shard) { return c->shards[shard].map.size; }
+const char *mote__checkpoint_shard_path(const mote__checkpoint *c, size_t shard)
+{
+    return c->shards[shard].path;
+}
+const mote__map *mote__checkpoint_shard_map(const mote__checkpoint *c, size_t shard)
+{
+    return &c->shards[shard].map;
+}
+uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *c, size_t shard)
+{
+    return c->shards[shard].map.size;
+}
 uint64_t mote__checkpoint_bytes(const mote__checkpoint *c) { return c->n_bytes; }
 
 static int by_name(const void *a, const void *b)
@@ -74,20 +97,27 @@ static char *keep_name(mote__checkpoint *c, const char *name)
 }
 
 /* What the callback of one shard's parse needs. weight_map is NULL where there is no index. */
-struct shard_parse { mote__checkpoint *c; unsigned shard; const json_t *weight_map; };
+struct shard_parse {
+    mote__checkpoint *c;
+    unsigned shard;
+    const json_t *weight_map;
+};
 
 static int take_tensor(void *ctx, const mote__tensor *t, mote_err *err)
 {
     struct shard_parse *p = ctx;
     const struct shard *s = &p->c->shards[p->shard];
     if (p->weight_map) {
-        /* This also catches a tensor that lies in two shards: the index can name only one of them. */
+        /* This also catches a tensor that lies in two shards: the index can name only one of them.
+         */
         const char *place = json_string_value(json_object_get(p->weight_map, t->name));
         if (!place)
-            return mote__fail(err, MOTE_EFORMAT, "%s: tensor '%.160s' is not in %s", s->path, t->name, index_name);
+            return mote__fail(err, MOTE_EFORMAT, "%s: tensor '%.160s' is not in %s", s->path,
+                              t->name, index_name);
         if (strcmp(place, s->file))
-            return mote__fail(err, MOTE_EFORMAT, "%s: tensor '%.160s' is here, but %s places it in '%.80s'", s->path, t->name,
-                              index_name, place);
+            return mote__fail(err, MOTE_EFORMAT,
+                              "%s: tensor '%.160s' is here, but %s places it in '%.80s'", s->path,
+                              t->name, index_name, place);
     }
     mote__tensor kept = *t;
     kept.shard = p->shard;
@@ -99,34 +129,46 @@ static int take_tensor(void *ctx, const mote__tensor *t, mote_err *err)
 }
 
 /* Every tensor of the index must have been met in its shard. */
-static int check_index_met(const mote__checkpoint *c, const json_t *weight_map, const char *index_path, mote_err *err)
+static int check_index_met(const mote__checkpoint *c, const json_t *weight_map,
+                           const char *index_path, mote_err *err)
 {
     const char *name;
     json_t *place;
-    json_object_foreach((json_t *)weight_map, name, place)
-        if (!mote__checkpoint_find(c, name))
-            return mote__fail(err, MOTE_EFORMAT, "%s: tensor '%.160s' is not in '%.80s', where the index places it", index_path,
-                              name, json_string_value(place));
+    json_object_foreach((json_t *)weight_map, name, place) if (
+        !mote__checkpoint_find(c, name)) return mote__fail(err, MOTE_EFORMAT,
+                                                           "%s: tensor '%.160s' is not in '%.80s', "
+                                                           "where the index places it",
+                                                           index_path, name,
+                                                           json_string_value(place));
     return MOTE_OK;
 }
 
 /* A shard is a plain file name beside the index: nothing that could lead elsewhere. */
-static int check_shard_name(const char *name, const char *tensor, const char *index_path, mote_err *err)
+static int check_shard_name(const char *name, const char *tensor, const char *index_path,
+                            mote_err *err)
 {
     size_t n = strlen(name);
     static const char ending[] = ".safetensors";
-    if (name[0] == '.' || strchr(name, '/') || n < sizeof ending || strcmp(name + n - (sizeof ending - 1), ending))
-        return mote__fail(err, MOTE_EFORMAT, "%s: tensor '%.160s': shard '%.80s' is not the plain name of a .safetensors file",
-                          index_path, tensor, name);
+    if (name[0] == '.' || strchr(name, '/') || n < sizeof ending ||
+        strcmp(name + n - (sizeof ending - 1), ending))
+        return mote__fail(
+            err, MOTE_EFORMAT,
+            "%s: tensor '%.160s': shard '%.80s' is not the plain name of a .safetensors file",
+            index_path, tensor, name);
     return MOTE_OK;
 }
 
-static int by_string(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_string(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 /* Distinct shard names of the index, sorted, become c->shards (paths only). */
-static int list_shards(mote__checkpoint *c, const char *folder, const json_t *weight_map, const char *index_path, mote_err *err)
+static int list_shards(mote__checkpoint *c, const char *folder, const json_t *weight_map,
+                       const char *index_path, mote_err *err)
 {
-    size_t n = json_object_size(weight_map), n_names = 0, names_bytes = mote__mul(n, sizeof(char *));
+    size_t n = json_object_size(weight_map), n_names = 0,
+           names_bytes = mote__mul(n, sizeof(char *));
     if (n == 0)
         return mote__fail(err, MOTE_EFORMAT, "%s: 'weight_map' is empty", index_path);
     const char **names = mote__alloc(NULL, MOTE_MEM_OTHER, names_bytes);
@@ -135,9 +177,11 @@ static int list_shards(mote__checkpoint *c, const char *folder, const json_t *we
     int rc = MOTE_OK;
     const char *tensor;
     json_t *place;
-    json_object_foreach((json_t *)weight_map, tensor, place) {
+    json_object_foreach((json_t *)weight_map, tensor, place)
+    {
         if (!json_is_string(place))
-            rc = mote__fail(err, MOTE_EFORMAT, "%s: 'weight_map': '%.160s' is not a string", index_path, tensor);
+            rc = mote__fail(err, MOTE_EFORMAT, "%s: 'weight_map': '%.160s' is not a string",
+                            index_path, tensor);
         else
             rc = check_shard_name(json_string_value(place), tensor, index_path, err);
         if (rc)
@@ -158,7 +202,8 @@ static int list_shards(mote__checkpoint *c, const char *folder, const json_t *we
         c->n_shards++;
     }
     if (c->n_shards < n_distinct)
-        rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory for %zu shards", index_path, n_distinct);
+        rc = mote__fail(err, MOTE_ENOMEM, "%s: out of memory for %zu shards", index_path,
+                        n_distinct);
 out:
     mote__free(NULL, MOTE_MEM_OTHER, names, names_bytes);
     return rc;
@@ -186,7 +231,8 @@ static int open_shards(mote__checkpoint *c, const json_t *weight_map, mote_err *
     return MOTE_OK;
 }
 
-static int open_indexed(mote__checkpoint *c, const char *folder, const char *index_path, mote_err *err)
+static int open_indexed(mote__checkpoint *c, const char *folder, const char *index_path,
+                        mote_err *err)
 {
     json_t *root = NULL;
     int rc = mote__json_load(&root, index_path, INDEX_MAX, err);
@@ -194,7 +240,8 @@ static int open_indexed(mote__checkpoint *c, const char *folder, const char *ind
         return rc;
     const json_t *weight_map = json_object_get(root, "weight_map");
     if (!json_is_object(weight_map))
-        rc = mote__fail(err, MOTE_EFORMAT, "%s: 'weight_map' is %s", index_path, weight_map ? "not an object" : "missing");
+        rc = mote__fail(err, MOTE_EFORMAT, "%s: 'weight_map' is %s", index_path,
+                        weight_map ? "not an object" : "missing");
     if (!rc)
         rc = list_shards(c, folder, weight_map, index_path, err);
     if (!rc)

@@ -1,5 +1,6 @@
-/* config.json of Llama-style models: decoder-only, grouped-query attention over all positions, one SwiGLU a layer. One row per
- * family says what its name implies; what would need code that is not here is refused by its key. */
+/* config.json of Llama-style models: decoder-only, grouped-query attention over all positions, one
+ * SwiGLU a layer. One row per family says what its name implies; what would need code that is not
+ * here is refused by its key. */
 #include "file/config_read.h"
 
 #include <string.h>
@@ -26,17 +27,37 @@ const field *mote__config_dense_fields(size_t *n)
 }
 
 /* by_layer: only layers from max_window_layers on slide, or those that layer_types says */
-static const struct dense { const char *name; int qkv_bias, qk_norm, slides_unless_told, by_layer; } families[] = {
-    { "llama", 0, 0, 1, 0 }, { "mistral", 0, 0, 1, 0 }, { "qwen2", 1, 0, 0, 1 }, { "qwen3", 0, 1, 0, 1 },
+static const struct dense {
+    const char *name;
+    int qkv_bias, qk_norm, slides_unless_told, by_layer;
+} families[] = {
+    { "llama", 0, 0, 1, 0 },
+    { "mistral", 0, 0, 1, 0 },
+    { "qwen2", 1, 0, 0, 1 },
+    { "qwen3", 0, 1, 0, 1 },
 };
 
 /* Keys of variants that are not run. Absent, null, false and the neutral number pass. */
-static const struct { const char *key; double neutral; } variants[] = {
-    { "attention_bias", 0 },      { "mlp_bias", 0 },
-    { "num_local_experts", 0 },   { "num_experts", 0 },        { "n_routed_experts", 0 },      { "num_experts_per_tok", 0 },
-    { "kv_lora_rank", 0 },        { "q_lora_rank", 0 },        { "clip_qkv", 0 },              { "use_qk_norm", 0 },
-    { "attention_multiplier", 0 }, { "residual_multiplier", 1 }, { "embedding_multiplier", 1 }, { "logits_scaling", 1 },
-    { "attn_logit_softcapping", 0 }, { "final_logit_softcapping", 0 },
+static const struct {
+    const char *key;
+    double neutral;
+} variants[] = {
+    { "attention_bias", 0 },
+    { "mlp_bias", 0 },
+    { "num_local_experts", 0 },
+    { "num_experts", 0 },
+    { "n_routed_experts", 0 },
+    { "num_experts_per_tok", 0 },
+    { "kv_lora_rank", 0 },
+    { "q_lora_rank", 0 },
+    { "clip_qkv", 0 },
+    { "use_qk_norm", 0 },
+    { "attention_multiplier", 0 },
+    { "residual_multiplier", 1 },
+    { "embedding_multiplier", 1 },
+    { "logits_scaling", 1 },
+    { "attn_logit_softcapping", 0 },
+    { "final_logit_softcapping", 0 },
 };
 
 static int check_variants(const reader *r)
@@ -45,15 +66,18 @@ static int check_variants(const reader *r)
         const json_t *v = json_object_get(r->text, variants[i].key);
         /* exactly the neutral number: nothing is computed with it */
         int neutral = !v || json_is_null(v) || json_is_false(v) ||
-                      (json_is_number(v) && !(json_number_value(v) < variants[i].neutral) && !(json_number_value(v) > variants[i].neutral));
+                      (json_is_number(v) && !(json_number_value(v) < variants[i].neutral) &&
+                       !(json_number_value(v) > variants[i].neutral));
         if (!neutral)
-            return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: '%s' asks for a variant of '%s' that this version does not run", r->what,
-                              variants[i].key, r->config->family);
+            return mote__fail(r->err, MOTE_EUNSUPPORTED,
+                              "%s: '%s' asks for a variant of '%s' that this version does not run",
+                              r->what, variants[i].key, r->config->family);
     }
     return MOTE_OK;
 }
 
-/* Every layer must see every position: no window, one as long as the context, or one that no layer has. */
+/* Every layer must see every position: no window, one as long as the context, or one that no layer
+ * has. */
 static int check_window(const reader *r, const struct dense *d)
 {
     json_t *window, *use, *types, *from;
@@ -70,20 +94,26 @@ static int check_window(const reader *r, const struct dense *d)
     int slides = window && (use ? json_is_true(use) : d->slides_unless_told);
     int cuts = slides && json_number_value(window) < (double)r->config->max_context;
     if (d->by_layer)
-        first = from ? json_number_value(from) : 28;         /* the reference library's default */
+        first = from ? json_number_value(from) : 28; /* the reference library's default */
     if (cuts && !(d->by_layer && types) && first < (double)r->config->n_layers)
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'sliding_window' is %.17g and in use, less than 'max_position_embeddings' (%zu); this "
-                          "version runs full attention only", r->what, json_number_value(window), r->config->max_context);
+        return mote__fail(r->err, MOTE_EUNSUPPORTED,
+                          "%s: 'sliding_window' is %.17g and in use, less than "
+                          "'max_position_embeddings' (%zu); this "
+                          "version runs full attention only",
+                          r->what, json_number_value(window), r->config->max_context);
     for (size_t l = 0; l < json_array_size(types); l++) {
         const char *t = json_string_value(json_array_get(types, l));
-        if (!t || (strcmp(t, "full_attention") && (strcmp(t, "sliding_attention") || !slides || cuts)))
-            return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'layer_types[%zu]' is '%.40s'; this version runs full_attention only", r->what,
-                              l, t ? t : "?");
+        if (!t ||
+            (strcmp(t, "full_attention") && (strcmp(t, "sliding_attention") || !slides || cuts)))
+            return mote__fail(
+                r->err, MOTE_EUNSUPPORTED,
+                "%s: 'layer_types[%zu]' is '%.40s'; this version runs full_attention only", r->what,
+                l, t ? t : "?");
     }
     return MOTE_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int check_heads(const reader *r, int has_head_dim)
 {
@@ -91,15 +121,20 @@ static int check_heads(const reader *r, int has_head_dim)
     if (!c->n_kv_heads)
         c->n_kv_heads = c->n_heads;
     if (c->n_heads % c->n_kv_heads)
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'num_key_value_heads' is %zu and does not divide %zu heads", r->what, c->n_kv_heads,
-                          c->n_heads);
+        return mote__fail(r->err, MOTE_EFORMAT,
+                          "%s: 'num_key_value_heads' is %zu and does not divide %zu heads", r->what,
+                          c->n_kv_heads, c->n_heads);
     if (!has_head_dim && c->hidden_size % c->n_heads)
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'head_dim' is missing and %zu heads do not divide 'hidden_size' (%zu)", r->what,
-                          c->n_heads, c->hidden_size);
+        return mote__fail(
+            r->err, MOTE_EFORMAT,
+            "%s: 'head_dim' is missing and %zu heads do not divide 'hidden_size' (%zu)", r->what,
+            c->n_heads, c->hidden_size);
     if (!has_head_dim)
         c->head_dim = c->hidden_size / c->n_heads;
     if (c->head_dim < 2 || c->head_dim > 512 || c->head_dim % 2)
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "%s: 'head_dim' is %zu; this version runs even ones from 2 to 512", r->what, c->head_dim);
+        return mote__fail(r->err, MOTE_EUNSUPPORTED,
+                          "%s: 'head_dim' is %zu; this version runs even ones from 2 to 512",
+                          r->what, c->head_dim);
     c->rope_dim = c->head_dim;
     return MOTE_OK;
 }
@@ -124,7 +159,7 @@ int mote__config_dense(reader *r)
 {
     const struct dense *d = families;
     while (strcmp(d->name, r->config->family))
-        d++;                                     /* config.c's table names these */
+        d++; /* config.c's table names these */
     int rc = MOTE_OK;
     json_t *head_dim;
     for (size_t i = 0; !rc && i < sizeof fields / sizeof *fields; i++)

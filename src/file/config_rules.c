@@ -1,10 +1,16 @@
-/* config.json, rules: what fields must say about each other, one small function per subject, and the derived fields.
- * Each message names the key in the file's own form. The reasons stand at the rules; the list is in docs/config.md. */
+/* config.json, rules: what fields must say about each other, one small function per subject, and
+ * the derived fields. Each message names the key in the file's own form. The reasons stand at the
+ * rules; the list is in docs/config.md. */
 #include "file/config.h"
 
 #include <string.h>
 
-typedef struct rules { mote__config *c; int flat; const char *what; mote_err *err; } rules;
+typedef struct rules {
+    mote__config *c;
+    int flat;
+    const char *what;
+    mote_err *err;
+} rules;
 
 #define KEY(published) mote__config_key(published, r->flat)
 #define WRONG(published, fmt, ...) \
@@ -15,13 +21,20 @@ static int multiple_of_32(const rules *r, const char *published, size_t value)
     return value % 32 ? WRONG(published, "is %zu, not a multiple of 32", value) : MOTE_OK;
 }
 
-/* FP8 tiles, MXFP4 groups and cache groups are 32 wide, so the widths that meet them are multiples of 32. */
+/* FP8 tiles, MXFP4 groups and cache groups are 32 wide, so the widths that meet them are multiples
+ * of 32. */
 static int check_widths(const rules *r)
 {
     const mote__config *c = r->c;
-    const struct { const char *published; size_t value; } widths[] = {
-        { "hidden_size", c->hidden_size }, { "head_dim", c->head_dim }, { "q_lora_rank", c->q_lora_rank },
-        { "o_lora_rank", c->o_lora_rank }, { "moe_intermediate_size", c->moe_intermediate_size },
+    const struct {
+        const char *published;
+        size_t value;
+    } widths[] = {
+        { "hidden_size", c->hidden_size },
+        { "head_dim", c->head_dim },
+        { "q_lora_rank", c->q_lora_rank },
+        { "o_lora_rank", c->o_lora_rank },
+        { "moe_intermediate_size", c->moe_intermediate_size },
         { "index_head_dim", c->index_head_dim },
     };
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -32,18 +45,21 @@ static int check_widths(const rules *r)
     if (c->rope_dim % 2)
         return WRONG("qk_rope_head_dim", "is %zu, not even", c->rope_dim);
     if (c->rope_dim > c->head_dim)
-        return WRONG("qk_rope_head_dim", "is %zu, more than '%s' (%zu)", c->rope_dim, KEY("head_dim"), c->head_dim);
+        return WRONG("qk_rope_head_dim", "is %zu, more than '%s' (%zu)", c->rope_dim,
+                     KEY("head_dim"), c->head_dim);
     if (c->rope_dim > c->index_head_dim)
-        return WRONG("qk_rope_head_dim", "is %zu, more than '%s' (%zu)", c->rope_dim, KEY("index_head_dim"),
-                     c->index_head_dim);
+        return WRONG("qk_rope_head_dim", "is %zu, more than '%s' (%zu)", c->rope_dim,
+                     KEY("index_head_dim"), c->index_head_dim);
     /* the output projection cuts the heads' outputs into groups, each an input of one FP8 linear */
     if (c->n_heads * c->head_dim % c->o_groups)
-        return WRONG("o_groups", "is %zu and does not divide %zu heads x %zu", c->o_groups, c->n_heads, c->head_dim);
+        return WRONG("o_groups", "is %zu and does not divide %zu heads x %zu", c->o_groups,
+                     c->n_heads, c->head_dim);
     if (c->n_heads * c->head_dim / c->o_groups % 32)
-        return WRONG("o_groups", "is %zu and leaves groups of %zu, not a multiple of 32", c->o_groups,
-                     c->n_heads * c->head_dim / c->o_groups);
+        return WRONG("o_groups", "is %zu and leaves groups of %zu, not a multiple of 32",
+                     c->o_groups, c->n_heads * c->head_dim / c->o_groups);
     if (c->n_experts_per_token > c->n_routed_experts)
-        return WRONG("num_experts_per_tok", "is %zu of %zu experts", c->n_experts_per_token, c->n_routed_experts);
+        return WRONG("num_experts_per_tok", "is %zu of %zu experts", c->n_experts_per_token,
+                     c->n_routed_experts);
     return MOTE_OK;
 }
 
@@ -77,37 +93,47 @@ static int check_sources(const rules *r)
         rc = check_layer_list(r, "index_source_layer_ids", c->index_sources, c->n_index_sources);
     if (rc)
         return rc;
-    /* A block of the cache is 256 tokens and must hold whole groups; index keys lie in tiles of 16 entries, so a block
-     * must make a multiple of 16 of them. */
+    /* A block of the cache is 256 tokens and must hold whole groups; index keys lie in tiles of 16
+     * entries, so a block must make a multiple of 16 of them. */
     for (size_t l = 0; l < c->n_layers; l++)
-        if (c->compress_ratios[l] && (c->compress_ratios[l] > MOTE_MAX_RATIO || 256 % c->compress_ratios[l]))
-            return WRONG("compress_ratios", "gives layer %zu the ratio %u; supported are 0, 1, 2, 4, 8, 16", l,
+        if (c->compress_ratios[l] &&
+            (c->compress_ratios[l] > MOTE_MAX_RATIO || 256 % c->compress_ratios[l]))
+            return WRONG("compress_ratios",
+                         "gives layer %zu the ratio %u; supported are 0, 1, 2, 4, 8, 16", l,
                          c->compress_ratios[l]);
     for (size_t i = 0; i < c->n_kv_sources; i++) {
         if (!c->compress_ratios[c->kv_sources[i]])
-            return WRONG("kv_source_layer_ids", "names layer %zu, whose ratio is 0", c->kv_sources[i]);
-        /* index keys are made from the source's latent, so a source that no indexer reads would select nothing */
+            return WRONG("kv_source_layer_ids", "names layer %zu, whose ratio is 0",
+                         c->kv_sources[i]);
+        /* index keys are made from the source's latent, so a source that no indexer reads would
+         * select nothing */
         if (!is_in(c->kv_sources[i], c->index_sources, c->n_index_sources))
-            return WRONG("kv_source_layer_ids", "names layer %zu, which '%s' lacks", c->kv_sources[i],
-                         KEY("index_source_layer_ids"));
+            return WRONG("kv_source_layer_ids", "names layer %zu, which '%s' lacks",
+                         c->kv_sources[i], KEY("index_source_layer_ids"));
     }
     for (size_t i = 0; i < c->n_index_sources; i++)
         if (!c->compress_ratios[c->index_sources[i]])
-            return WRONG("index_source_layer_ids", "names layer %zu, whose ratio is 0", c->index_sources[i]);
+            return WRONG("index_source_layer_ids", "names layer %zu, whose ratio is 0",
+                         c->index_sources[i]);
     for (size_t l = 0, s = 0, seen = 0; l < c->n_layers; l++) {
         if (seen < c->n_kv_sources && c->kv_sources[seen] == l)
             s = seen++;
         if (!c->compress_ratios[l])
             continue;
         if (!seen)
-            return WRONG("compress_ratios", "gives layer %zu a ratio before the first KV source (%zu)", l, c->kv_sources[0]);
+            return WRONG("compress_ratios",
+                         "gives layer %zu a ratio before the first KV source (%zu)", l,
+                         c->kv_sources[0]);
         if (c->compress_ratios[l] != c->compress_ratios[c->kv_sources[s]])
-            return WRONG("compress_ratios", "gives layer %zu the ratio %u, its KV source %zu has %u", l, c->compress_ratios[l],
-                         c->kv_sources[s], c->compress_ratios[c->kv_sources[s]]);
+            return WRONG("compress_ratios",
+                         "gives layer %zu the ratio %u, its KV source %zu has %u", l,
+                         c->compress_ratios[l], c->kv_sources[s],
+                         c->compress_ratios[c->kv_sources[s]]);
         c->kv_source_of[l] = s;
     }
     c->decoder_start = c->kv_sources[c->n_kv_sources - 1];
-    c->prefix_multiple = 1;                  /* ratios are powers of two: their least common multiple is the largest */
+    /* ratios are powers of two: their least common multiple is the largest */
+    c->prefix_multiple = 1;
     for (size_t i = 0; i < c->n_kv_sources; i++)
         if (c->compress_ratios[c->kv_sources[i]] > c->prefix_multiple)
             c->prefix_multiple = c->compress_ratios[c->kv_sources[i]];
@@ -123,15 +149,20 @@ static int check_candidates(const rules *r)
     }
     size_t source = (size_t)c->candidate_source, block = c->candidate_block_size;
     if (!is_in(source, c->index_sources, c->n_index_sources))
-        return WRONG("candidate_source_layer_id", "is %zu, which '%s' lacks", source, KEY("index_source_layer_ids"));
-    if (source < c->decoder_start)           /* candidates count entries of one KV source: the last */
-        return WRONG("candidate_source_layer_id", "is %zu, before the last KV source (%zu)", source, c->decoder_start);
+        return WRONG("candidate_source_layer_id", "is %zu, which '%s' lacks", source,
+                     KEY("index_source_layer_ids"));
+    /* candidates count entries of one KV source: the last */
+    if (source < c->decoder_start)
+        return WRONG("candidate_source_layer_id", "is %zu, before the last KV source (%zu)", source,
+                     c->decoder_start);
     if (block == 0 || block > 16 || 16 % block)
         return WRONG("candidate_block_size", "is %zu; supported are 1, 2, 4, 8, 16", block);
-    /* The block of the newest entry is always kept and may hold just one visible entry; with fewer blocks a query could
-     * find fewer than index_topk candidates, a case the reference does not define. */
+    /* The block of the newest entry is always kept and may hold just one visible entry; with fewer
+     * blocks a query could find fewer than index_topk candidates, a case the reference does not
+     * define. */
     if (c->candidate_topk_blocks == 0 || (c->candidate_topk_blocks - 1) * block + 1 < c->index_topk)
-        return WRONG("candidate_topk_blocks", "is %zu: blocks of %zu cannot promise '%s' = %zu entries",
+        return WRONG("candidate_topk_blocks",
+                     "is %zu: blocks of %zu cannot promise '%s' = %zu entries",
                      c->candidate_topk_blocks, block, KEY("index_topk"), c->index_topk);
     return MOTE_OK;
 }
@@ -152,14 +183,16 @@ static int check_engram(const rules *r)
     if (c->engram_heads == 0)
         return WRONG("engram_n_heads", "is %d", 0);
     if (c->engram_head_dim == 0 || c->engram_head_dim % 32)
-        return WRONG("engram_head_dim", "is %zu, not a positive multiple of 32", c->engram_head_dim);
+        return WRONG("engram_head_dim", "is %zu, not a positive multiple of 32",
+                     c->engram_head_dim);
     if (c->engram_vocab < 2)
         return WRONG("engram_vocab_size", "is %llu, below 2", (unsigned long long)c->engram_vocab);
     if (c->engram_compressed_vocab == 0 || c->engram_compressed_vocab > c->vocab_size)
-        return WRONG("engram_compressed_vocab_size", "is %zu, outside 1 to '%s' (%zu)", c->engram_compressed_vocab,
-                     KEY("vocab_size"), c->vocab_size);
+        return WRONG("engram_compressed_vocab_size", "is %zu, outside 1 to '%s' (%zu)",
+                     c->engram_compressed_vocab, KEY("vocab_size"), c->vocab_size);
     if ((size_t)c->engram_pad_token >= c->vocab_size)
-        return WRONG("engram_pad_token_id", "is %d, outside the vocabulary of %zu", (int)c->engram_pad_token, c->vocab_size);
+        return WRONG("engram_pad_token_id", "is %d, outside the vocabulary of %zu",
+                     (int)c->engram_pad_token, c->vocab_size);
     return MOTE_OK;
 }
 
@@ -178,7 +211,8 @@ static int check_context(const rules *r)
 int mote__config_rules(mote__config *config, int flat, const char *what, mote_err *err)
 {
     const rules r = { config, flat, what, err };
-    int (*const checks[])(const rules *) = { check_widths, check_sources, check_candidates, check_engram, check_context };
+    int (*const checks[])(const rules *) = { check_widths, check_sources, check_candidates,
+                                             check_engram, check_context };
     int rc = MOTE_OK;
     for (size_t i = 0; !rc && i < sizeof checks / sizeof *checks; i++)
         rc = checks[i](&r);

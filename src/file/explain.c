@@ -1,4 +1,5 @@
-/* Owns the sentences for paths that are no checkpoint: which kinds are told apart, and what is said of each. */
+/* Owns the sentences for paths that are no checkpoint: which kinds are told apart, and what is said
+ * of each. */
 #include "file/explain.h"
 
 #include <dirent.h>
@@ -14,7 +15,9 @@
 #define WANTED "mote reads a folder with config.json, safetensors files and tokenizer.json"
 
 /* By the end of the name; GGUF by its first bytes as well. */
-static const struct { const char *end, *what; } kinds[] = {
+static const struct {
+    const char *end, *what;
+} kinds[] = {
     { ".gguf", "a GGUF file; " WANTED ": give the folder of the checkpoint it was made from" },
     { ".ggml", "a GGML file; " WANTED ": give the folder of the checkpoint it was made from" },
     { ".safetensors", "a weights file; give the folder that holds it" },
@@ -22,7 +25,8 @@ static const struct { const char *end, *what; } kinds[] = {
     { ".pt", "PyTorch weights; " WANTED ": convert them to safetensors" },
     { ".pth", "PyTorch weights; " WANTED ": convert them to safetensors" },
     { ".onnx", "an ONNX file; " WANTED },
-    { "config.json", "a configuration; give the folder that holds it" },      /* the last: not for those who read it */
+    /* the last: not for those who read it */
+    { "config.json", "a configuration; give the folder that holds it" },
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -36,7 +40,8 @@ static int is_gguf(const char *path)
 {
     char magic[4] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int yes = fd >= 0 && read(fd, magic, sizeof magic) == sizeof magic && !memcmp(magic, "GGUF", sizeof magic);
+    int yes = fd >= 0 && read(fd, magic, sizeof magic) == sizeof magic &&
+              !memcmp(magic, "GGUF", sizeof magic);
     if (fd >= 0)
         close(fd);
     return yes;
@@ -48,15 +53,18 @@ int mote__explain_file(const char *path, int takes_config, mote_err *err)
     if (!is_gguf(path))
         while (i < n && !ends(path, kinds[i].end))
             i++;
-    return i < n ? mote__fail(err, MOTE_EUNSUPPORTED, "%s: this is %s", path, kinds[i].what) : MOTE_OK;
+    return i < n ? mote__fail(err, MOTE_EUNSUPPORTED, "%s: this is %s", path, kinds[i].what)
+                 : MOTE_OK;
 }
 
 /* "organisation/model" as on a hub: one slash, and no sign of a path. */
 static int is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
-    return slash && slash > path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.' && path[0] != '~' &&
-           path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/")] == 0;
+    return slash && slash > path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.' &&
+           path[0] != '~' &&
+           path[strspn(path,
+                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/")] == 0;
 }
 
 /* The first file of the folder whose name ends so, in `name`; "" if there is none. */
@@ -74,16 +82,23 @@ static void find_ending(const char *folder, const char *end, char name[256])
 int mote__explain_weights(const char *folder, mote_err *err)
 {
     char name[256], hub[4200];
-    static const char *const others[] = { ".gguf", ".bin", ".pth", ".pt", ".h5", ".msgpack", ".onnx" };
+    static const char *const others[] = {
+        ".gguf", ".bin", ".pth", ".pt", ".h5", ".msgpack", ".onnx"
+    };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         find_ending(folder, others[i], name);
         if (*name)
-            return mote__fail(err, MOTE_EUNSUPPORTED, "%s: holds weights in another form (%s); " WANTED, folder, name);
+            return mote__fail(err, MOTE_EUNSUPPORTED,
+                              "%s: holds weights in another form (%s); " WANTED, folder, name);
     }
     snprintf(hub, sizeof hub, "%s/snapshots", folder);
     if (mote__file_is_there(hub))
-        return mote__fail(err, MOTE_EIO, "%s: a hub's cache: give the folder with config.json below %s", folder, hub);
-    return mote__fail(err, MOTE_EIO, "%s: holds neither model.safetensors.index.json nor model.safetensors", folder);
+        return mote__fail(err, MOTE_EIO,
+                          "%s: a hub's cache: give the folder with config.json below %s", folder,
+                          hub);
+    return mote__fail(err, MOTE_EIO,
+                      "%s: holds neither model.safetensors.index.json nor model.safetensors",
+                      folder);
 }
 
 int mote__explain_folder(const char *path, const char *needed, mote_err *err)
@@ -93,8 +108,11 @@ int mote__explain_folder(const char *path, const char *needed, mote_err *err)
     if (stat(path, &st)) {
         int why = errno;
         if (why == ENOENT && is_hub_name(path))
-            return mote__fail(err, MOTE_EIO, "%s: no such folder; if that is the name of a model on a hub, download it first and give the folder: "
-                              "mote fetches nothing", path);
+            return mote__fail(err, MOTE_EIO,
+                              "%s: no such folder; if that is the name of a model on a hub, "
+                              "download it first and give the folder: "
+                              "mote fetches nothing",
+                              path);
         return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(why));
     }
     if (!S_ISDIR(st.st_mode)) {

@@ -20,7 +20,8 @@ static void add_text(EVP_MD_CTX *md, const char *s)
     EVP_DigestUpdate(md, s, strlen(s));
 }
 
-/* Name, dtype, shape say what a shard's header says of the tensor; then all of its bytes or three pages of them. */
+/* Name, dtype, shape say what a shard's header says of the tensor; then all of its bytes or three
+ * pages of them. */
 static void add_tensor(EVP_MD_CTX *md, const mote__tensor *t, int whole)
 {
     add_text(md, t->name);
@@ -37,7 +38,8 @@ static void add_tensor(EVP_MD_CTX *md, const mote__tensor *t, int whole)
     EVP_DigestUpdate(md, t->data + (t->n_bytes - PAGE), PAGE);
 }
 
-int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const char *config_path, mote_err *err)
+int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const char *config_path,
+                      mote_err *err)
 {
     mote__map config;
     int rc = mote__map_open(&config, config_path, err);
@@ -55,7 +57,8 @@ int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const ch
     EVP_DigestUpdate(md, config.data, config.size);
     size_t n = mote__checkpoint_n_tensors(ckpt);
     add_u64(md, n);
-    for (size_t i = 0; i < n; i++)                       /* sorted by name: how they are spread over shards does not matter */
+    /* sorted by name: how they are spread over shards does not matter */
+    for (size_t i = 0; i < n; i++)
         add_tensor(md, mote__checkpoint_tensor(ckpt, i), whole);
     EVP_DigestFinal_ex(md, digest, NULL);
     EVP_MD_CTX_free(md);

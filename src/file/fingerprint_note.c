@@ -21,19 +21,23 @@ static void put_u32(uint8_t *p, uint32_t v)
 
 static int add_id(EVP_MD_CTX *md, const mote__file_id *id)
 {
-    const uint64_t words[5] = { id->device, id->inode, id->size, (uint64_t)id->mtime_ns, (uint64_t)id->ctime_ns };
+    const uint64_t words[5] = { id->device, id->inode, id->size, (uint64_t)id->mtime_ns,
+                                (uint64_t)id->ctime_ns };
     uint8_t b[sizeof words];
     for (size_t i = 0; i < sizeof b; i++)
         b[i] = (uint8_t)(words[i / 8] >> 8 * (i % 8));
     return EVP_DigestUpdate(md, b, sizeof b);
 }
 
-/* The files as they were opened -> key. 0: not to be noted (no memory, or the newest change is too young). */
-static int key_of(uint8_t key[32], const mote__checkpoint *ckpt, const mote__file_id *config, int *settled)
+/* The files as they were opened -> key. 0: not to be noted (no memory, or the newest change is too
+ * young). */
+static int key_of(uint8_t key[32], const mote__checkpoint *ckpt, const mote__file_id *config,
+                  int *settled)
 {
     EVP_MD_CTX *md = EVP_MD_CTX_new();
     int64_t newest = config->ctime_ns;
-    int good = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) && EVP_DigestUpdate(md, "mote fingerprint note 1", 23) && add_id(md, config);
+    int good = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) &&
+               EVP_DigestUpdate(md, "mote fingerprint note 1", 23) && add_id(md, config);
     for (size_t i = 0; good && i < mote__checkpoint_n_shards(ckpt); i++) {
         const mote__file_id *id = &mote__checkpoint_shard_map(ckpt, i)->id;
         newest = id->ctime_ns > newest ? id->ctime_ns : newest;
@@ -48,12 +52,14 @@ static int key_of(uint8_t key[32], const mote__checkpoint *ckpt, const mote__fil
 static int same(const mote__file_id *id, const char *path)
 {
     mote__file_id now;
-    return !mote__file_id_get(&now, path, NULL) && now.device == id->device && now.inode == id->inode && now.size == id->size &&
-           now.mtime_ns == id->mtime_ns && now.ctime_ns == id->ctime_ns;
+    return !mote__file_id_get(&now, path, NULL) && now.device == id->device &&
+           now.inode == id->inode && now.size == id->size && now.mtime_ns == id->mtime_ns &&
+           now.ctime_ns == id->ctime_ns;
 }
 
 /* Nobody has touched the files between opening and now: what was read is what the key names. */
-static int unchanged(const mote__checkpoint *ckpt, const mote__file_id *config, const char *config_path)
+static int unchanged(const mote__checkpoint *ckpt, const mote__file_id *config,
+                     const char *config_path)
 {
     int good = same(config, config_path);
     for (size_t i = 0; good && i < mote__checkpoint_n_shards(ckpt); i++)
@@ -68,7 +74,8 @@ static int read_note(uint8_t digest[32], const uint8_t key[32], const char *path
     ssize_t n = fd < 0 ? -1 : read(fd, b, sizeof b);
     if (fd >= 0)
         close(fd);
-    if (n != NOTE || memcmp(b, magic, sizeof magic) || memcmp(b + KEY, key, 32) || mote__le32(b + CRC) != mote__crc32c(0, b, CRC))
+    if (n != NOTE || memcmp(b, magic, sizeof magic) || memcmp(b + KEY, key, 32) ||
+        mote__le32(b + CRC) != mote__crc32c(0, b, CRC))
         return 0;
     memcpy(digest, b + DIGEST, 32);
     return 1;
@@ -85,17 +92,20 @@ static void write_note(const uint8_t digest[32], const uint8_t key[32], const ch
     snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
     if (!mote__file_size_allowed(sizeof b))
         return;
-    unlink(beside);                                              /* of a dead process with our number */
+    /* of a dead process with our number */
+    unlink(beside);
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    int good = write(fd, b, sizeof b) == (ssize_t)sizeof b;      /* a torn note after a crash fails its checksum: no sync */
+    /* a torn note after a crash fails its checksum: no sync */
+    int good = write(fd, b, sizeof b) == (ssize_t)sizeof b;
     close(fd);
     if (!good || rename(beside, path))
         unlink(beside);
 }
 
-int mote__fingerprint_noted(uint8_t digest[32], const mote__checkpoint *ckpt, const char *config_path, const char *notes, int may_write,
+int mote__fingerprint_noted(uint8_t digest[32], const mote__checkpoint *ckpt,
+                            const char *config_path, const char *notes, int may_write,
                             mote_err *err)
 {
     mote__file_id config;

@@ -1,5 +1,6 @@
-/* generation_config.json: what the model's makers advise for sampling. A missing file is not an error. What it asks for and this version
- * does not do is collected by name, for the caller to tell: it is advice, no reason to refuse the model. */
+/* generation_config.json: what the model's makers advise for sampling. A missing file is not an
+ * error. What it asks for and this version does not do is collected by name, for the caller to
+ * tell: it is advice, no reason to refuse the model. */
 #include "file/config_read.h"
 
 #include <stdio.h>
@@ -11,17 +12,39 @@
 enum { GENERATION_MAX = 1 << 20 };
 
 /* Not applied, unless the number is the neutral one (or null, false or an empty list). */
-static const struct { const char *key; double neutral; } unapplied[] = {
-    { "repetition_penalty", 1 },  { "encoder_repetition_penalty", 1 }, { "no_repeat_ngram_size", 0 }, { "encoder_no_repeat_ngram_size", 0 },
-    { "presence_penalty", 0 },    { "frequency_penalty", 0 },          { "typical_p", 1 },            { "epsilon_cutoff", 0 },
-    { "eta_cutoff", 0 },          { "penalty_alpha", 0 },              { "num_beams", 1 },            { "min_length", 0 },
-    { "min_new_tokens", 0 },      { "bad_words_ids", 0 },              { "force_words_ids", 0 },      { "suppress_tokens", 0 },
-    { "begin_suppress_tokens", 0 }, { "forced_bos_token_id", -1 },     { "forced_eos_token_id", -1 }, { "sequence_bias", 0 },
-    { "guidance_scale", 1 },      { "exponential_decay_length_penalty", 0 }, { "stop_strings", 0 },   { "top_h", 0 },
+static const struct {
+    const char *key;
+    double neutral;
+} unapplied[] = {
+    { "repetition_penalty", 1 },
+    { "encoder_repetition_penalty", 1 },
+    { "no_repeat_ngram_size", 0 },
+    { "encoder_no_repeat_ngram_size", 0 },
+    { "presence_penalty", 0 },
+    { "frequency_penalty", 0 },
+    { "typical_p", 1 },
+    { "epsilon_cutoff", 0 },
+    { "eta_cutoff", 0 },
+    { "penalty_alpha", 0 },
+    { "num_beams", 1 },
+    { "min_length", 0 },
+    { "min_new_tokens", 0 },
+    { "bad_words_ids", 0 },
+    { "force_words_ids", 0 },
+    { "suppress_tokens", 0 },
+    { "begin_suppress_tokens", 0 },
+    { "forced_bos_token_id", -1 },
+    { "forced_eos_token_id", -1 },
+    { "sequence_bias", 0 },
+    { "guidance_scale", 1 },
+    { "exponential_decay_length_penalty", 0 },
+    { "stop_strings", 0 },
+    { "top_h", 0 },
     { "dola_layers", 0 },
 };
 
-static int read_number(float *value, const json_t *root, const char *key, double min, double max, const char *path, mote_err *err)
+static int read_number(float *value, const json_t *root, const char *key, double min, double max,
+                       const char *path, mote_err *err)
 {
     json_t *v;
     int rc = mote__json_get(&v, root, key, JSON_REAL, path, err);
@@ -29,7 +52,8 @@ static int read_number(float *value, const json_t *root, const char *key, double
         return rc;
     double x = json_number_value(v);
     if (!(x >= min && x <= max))
-        return mote__fail(err, MOTE_EFORMAT, "%s: '%s' is %.9g, outside %g to %g", path, key, x, min, max);
+        return mote__fail(err, MOTE_EFORMAT, "%s: '%s' is %.9g, outside %g to %g", path, key, x,
+                          min, max);
     *value = (float)x;
     return MOTE_OK;
 }
@@ -40,11 +64,14 @@ static void list_unapplied(mote__generation *g, const json_t *root)
     for (size_t i = 0; i < sizeof unapplied / sizeof *unapplied; i++) {
         const json_t *v = json_object_get(root, unapplied[i].key);
         double x = json_number_value(v);
-        if (!v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
-            (json_is_object(v) && !json_object_size(v)) || (json_is_number(v) && x >= unapplied[i].neutral && x <= unapplied[i].neutral))
+        if (!v || json_is_null(v) || json_is_false(v) ||
+            (json_is_array(v) && !json_array_size(v)) ||
+            (json_is_object(v) && !json_object_size(v)) ||
+            (json_is_number(v) && x >= unapplied[i].neutral && x <= unapplied[i].neutral))
             continue;
         if (used < sizeof g->unapplied)
-            used += (size_t)snprintf(g->unapplied + used, sizeof g->unapplied - used, "%s'%s'", used ? ", " : "", unapplied[i].key);
+            used += (size_t)snprintf(g->unapplied + used, sizeof g->unapplied - used, "%s'%s'",
+                                     used ? ", " : "", unapplied[i].key);
         if (json_is_number(v) && used < sizeof g->unapplied)
             used += (size_t)snprintf(g->unapplied + used, sizeof g->unapplied - used, " %g", x);
     }
@@ -68,8 +95,9 @@ static int read_sampling(mote__generation *g, const reader *r)
         return rc;
     if (top_k)
         mote__config_whole(top_k, &k);
-    if (k < -1 || k > INT32_MAX)                 /* -1: off, as some write it */
-        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'top_k' is %.17g, outside -1 to %d", r->what, k, INT32_MAX);
+    if (k < -1 || k > INT32_MAX) /* -1: off, as some write it */
+        return mote__fail(r->err, MOTE_EFORMAT, "%s: 'top_k' is %.17g, outside -1 to %d", r->what,
+                          k, INT32_MAX);
     g->top_k = k > 0 ? (int)k : 0;
     if (json_is_false(sample))
         g->temperature = 0;
@@ -91,7 +119,8 @@ static int read_root(mote__generation *g, const reader *r)
     return rc;
 }
 
-int mote__generation_load(mote__generation *g, const char *folder, const mote__config *config, mote_err *err)
+int mote__generation_load(mote__generation *g, const char *folder, const mote__config *config,
+                          mote_err *err)
 {
     *g = (mote__generation){ .temperature = 1, .top_p = 1, .n_eos = config->n_eos };
     memcpy(g->eos, config->eos, sizeof g->eos);
@@ -102,7 +131,11 @@ int mote__generation_load(mote__generation *g, const char *folder, const mote__c
     int rc = MOTE_OK;
     if (mote__file_is_there(path)) {
         rc = mote__json_load(&root, path, GENERATION_MAX, err);
-        reader r = { .config = (mote__config *)(uintptr_t)config, .root = root, .text = root, .what = path, .err = err };
+        reader r = { .config = (mote__config *)(uintptr_t)config,
+                     .root = root,
+                     .text = root,
+                     .what = path,
+                     .err = err };
         if (!rc)
             rc = read_root(g, &r);
     }

@@ -1,20 +1,53 @@
-/* The tables of tensor names and the two walks over them: from a name to its row, and from the configuration to all names. */
+/* The tables of tensor names and the two walks over them: from a name to its row, and from the
+ * configuration to all names. */
 #include "file/names.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* Which layers have a row's tensor. */
-typedef enum where { ONCE, ONCE_UNTIED, EACH, AT_KV, AT_KV_GROUPS, AT_INDEX, AT_ENGRAM, IF_QKV_BIAS, IF_QK_NORM } where;
+typedef enum where {
+    ONCE,
+    ONCE_UNTIED,
+    EACH,
+    AT_KV,
+    AT_KV_GROUPS,
+    AT_INDEX,
+    AT_ENGRAM,
+    IF_QKV_BIAS,
+    IF_QK_NORM
+} where;
 
-/* How it is stored as published. LINEAR, BF16, FP8, MXFP4 and TABLE rows give the stem: ".weight" and, where that is quantised,
+/* How it is stored as published. LINEAR, BF16, FP8, MXFP4 and TABLE rows give the stem: ".weight"
+ * and, where that is quantised,
  * ".scale" (or ".weight_scale_inv") follow. */
 typedef enum stored { NORM, PLAIN, F32, FLOAT, LINEAR, BF16, FP8, MXFP4, TABLE } stored;
 
 /* Sizes by name; NONE in the second place: one dimension. */
 typedef enum size {
-    NONE, VOCAB, HIDDEN, Q_LORA, HEADS, HEADS_DIM, HEAD_DIM, O_RANKS, O_IN, INDEX_HEADS, INDEX_HEADS_DIM, INDEX_DIM, HC_OUT, HC_IN,
-    HC, THREE, EXPERTS, INTER, ROWS, ROW_DIM, ENGRAM_OUT, ENGRAM_IN, KV_DIM
+    NONE,
+    VOCAB,
+    HIDDEN,
+    Q_LORA,
+    HEADS,
+    HEADS_DIM,
+    HEAD_DIM,
+    O_RANKS,
+    O_IN,
+    INDEX_HEADS,
+    INDEX_HEADS_DIM,
+    INDEX_DIM,
+    HC_OUT,
+    HC_IN,
+    HC,
+    THREE,
+    EXPERTS,
+    INTER,
+    ROWS,
+    ROW_DIM,
+    ENGRAM_OUT,
+    ENGRAM_IN,
+    KV_DIM
 } size;
 
 /* '#' stands for the layer, '*' for the expert. */
@@ -41,10 +74,18 @@ static const name_row v41_rows[] = {
     { "layers.#.attn.kv_norm.weight", MOTE_TC_NORM, EACH, NORM, { HEAD_DIM, NONE } },
     { "layers.#.attn.attn_sink", MOTE_TC_ATTENTION, EACH, F32, { HEADS, NONE } },
     { "layers.#.attn.compressor.wkv", MOTE_TC_COMPRESSOR, AT_KV, BF16, { HEAD_DIM, HIDDEN } },
-    { "layers.#.attn.compressor.wgate", MOTE_TC_COMPRESSOR, AT_KV_GROUPS, BF16, { HEAD_DIM, HIDDEN } },
+    { "layers.#.attn.compressor.wgate",
+      MOTE_TC_COMPRESSOR,
+      AT_KV_GROUPS,
+      BF16,
+      { HEAD_DIM, HIDDEN } },
     { "layers.#.attn.compressor.norm.weight", MOTE_TC_NORM, AT_KV, NORM, { HEAD_DIM, NONE } },
     { "layers.#.attn.indexer.wq_b", MOTE_TC_INDEXER, AT_INDEX, FP8, { INDEX_HEADS_DIM, Q_LORA } },
-    { "layers.#.attn.indexer.weights_proj", MOTE_TC_INDEXER, AT_INDEX, BF16, { INDEX_HEADS, HIDDEN } },
+    { "layers.#.attn.indexer.weights_proj",
+      MOTE_TC_INDEXER,
+      AT_INDEX,
+      BF16,
+      { INDEX_HEADS, HIDDEN } },
     { "layers.#.attn.indexer.wk", MOTE_TC_INDEXER, AT_KV, BF16, { INDEX_DIM, HEAD_DIM } },
     { "layers.#.attn.indexer.k_norm.weight", MOTE_TC_NORM, AT_KV, NORM, { INDEX_DIM, NONE } },
     { "layers.#.hc_attn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
@@ -72,33 +113,69 @@ static const name_row dense_rows[] = {
     { "lm_head", MOTE_TC_HEAD, ONCE_UNTIED, LINEAR, { VOCAB, HIDDEN } },
     { "model.norm.weight", MOTE_TC_NORM, ONCE, FLOAT, { HIDDEN, NONE } },
     { "model.layers.#.input_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
-    { "model.layers.#.post_attention_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
+    { "model.layers.#.post_attention_layernorm.weight",
+      MOTE_TC_NORM,
+      EACH,
+      FLOAT,
+      { HIDDEN, NONE } },
     { "model.layers.#.self_attn.q_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HEADS_DIM, HIDDEN } },
     { "model.layers.#.self_attn.k_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
     { "model.layers.#.self_attn.v_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
     { "model.layers.#.self_attn.o_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HIDDEN, HEADS_DIM } },
-    { "model.layers.#.self_attn.q_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { HEADS_DIM, NONE } },
-    { "model.layers.#.self_attn.k_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { KV_DIM, NONE } },
-    { "model.layers.#.self_attn.v_proj.bias", MOTE_TC_ATTENTION, IF_QKV_BIAS, FLOAT, { KV_DIM, NONE } },
-    { "model.layers.#.self_attn.q_norm.weight", MOTE_TC_NORM, IF_QK_NORM, FLOAT, { HEAD_DIM, NONE } },
-    { "model.layers.#.self_attn.k_norm.weight", MOTE_TC_NORM, IF_QK_NORM, FLOAT, { HEAD_DIM, NONE } },
+    { "model.layers.#.self_attn.q_proj.bias",
+      MOTE_TC_ATTENTION,
+      IF_QKV_BIAS,
+      FLOAT,
+      { HEADS_DIM, NONE } },
+    { "model.layers.#.self_attn.k_proj.bias",
+      MOTE_TC_ATTENTION,
+      IF_QKV_BIAS,
+      FLOAT,
+      { KV_DIM, NONE } },
+    { "model.layers.#.self_attn.v_proj.bias",
+      MOTE_TC_ATTENTION,
+      IF_QKV_BIAS,
+      FLOAT,
+      { KV_DIM, NONE } },
+    { "model.layers.#.self_attn.q_norm.weight",
+      MOTE_TC_NORM,
+      IF_QK_NORM,
+      FLOAT,
+      { HEAD_DIM, NONE } },
+    { "model.layers.#.self_attn.k_norm.weight",
+      MOTE_TC_NORM,
+      IF_QK_NORM,
+      FLOAT,
+      { HEAD_DIM, NONE } },
     { "model.layers.#.mlp.gate_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
     { "model.layers.#.mlp.up_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
     { "model.layers.#.mlp.down_proj", MOTE_TC_FFN, EACH, LINEAR, { HIDDEN, INTER } },
 };
 
-static const struct table { const name_row *rows; size_t n; } tables[MOTE_ARCHS] = {
+static const struct table {
+    const name_row *rows;
+    size_t n;
+} tables[MOTE_ARCHS] = {
     [MOTE_ARCH_V41] = { v41_rows, sizeof v41_rows / sizeof *v41_rows },
     [MOTE_ARCH_DENSE] = { dense_rows, sizeof dense_rows / sizeof *dense_rows },
 };
 
 /* Known and not loaded: whole families by prefix, and one bias. */
-static const struct { const char *prefix; mote__tclass cls; } not_loaded[] = {
-    { "mtp.", MOTE_TC_MTP }, { "vision.", MOTE_TC_VISION }, { "aligner.", MOTE_TC_VISION }, { "image_", MOTE_TC_VISION },
+static const struct {
+    const char *prefix;
+    mote__tclass cls;
+} not_loaded[] = {
+    { "mtp.", MOTE_TC_MTP },
+    { "vision.", MOTE_TC_VISION },
+    { "aligner.", MOTE_TC_VISION },
+    { "image_", MOTE_TC_VISION },
 };
 static const char image_bias[] = "layers.#.ffn.gate.bias_vl";
 
-static const struct { const char *name; mote__tgroup group; int loaded;
+static const struct {
+    const char *name;
+    mote__tgroup group;
+    int loaded;
 } classes[MOTE_TCLASSES] = {
     [MOTE_TC_EMBED] = { "embed", MOTE_TG_DENSE, 1 },
     [MOTE_TC_HEAD] = { "head", MOTE_TG_DENSE, 1 },
@@ -129,9 +206,13 @@ const char *mote__tgroup_name(mote__tgroup group)
     return names[group];
 }
 
-static int has_scale(stored as) { return as == LINEAR || as == BF16 || as == FP8 || as == MXFP4 || as == TABLE; }
+static int has_scale(stored as)
+{
+    return as == LINEAR || as == BF16 || as == FP8 || as == MXFP4 || as == TABLE;
+}
 
-/* A decimal number without leading zeros, at most 5 digits; the bytes it took, 0 if there is none. */
+/* A decimal number without leading zeros, at most 5 digits; the bytes it took, 0 if there is none.
+ */
 static size_t read_number(const char *s, int *value)
 {
     size_t n = 0;
@@ -170,10 +251,12 @@ static int layer_has(const mote__config *c, where at, size_t layer)
     if (layer >= c->n_layers)
         return 0;
     switch (at) {
-    case ONCE: case ONCE_UNTIED: return 0;
+    case ONCE:
+    case ONCE_UNTIED: return 0;
     case EACH: return 1;
     case AT_KV: return is_in(layer, c->kv_sources, c->n_kv_sources);
-    case AT_KV_GROUPS: return is_in(layer, c->kv_sources, c->n_kv_sources) && c->compress_ratios[layer] > 1;
+    case AT_KV_GROUPS:
+        return is_in(layer, c->kv_sources, c->n_kv_sources) && c->compress_ratios[layer] > 1;
     case AT_INDEX: return is_in(layer, c->index_sources, c->n_index_sources);
     case AT_ENGRAM: return is_in(layer, c->engram_layers, c->n_engram_layers);
     case IF_QKV_BIAS: return c->qkv_bias;
@@ -182,7 +265,10 @@ static int layer_has(const mote__config *c, where at, size_t layer)
     return 0;
 }
 
-static int once(const mote__config *c, where at) { return at == ONCE || (at == ONCE_UNTIED && !(c && c->tied_embeddings)); }
+static int once(const mote__config *c, where at)
+{
+    return at == ONCE || (at == ONCE_UNTIED && !(c && c->tied_embeddings));
+}
 
 /* The row of `name`, with its layer and expert, or NULL. */
 static const name_row *find_row(const struct table *t, const char *name, int *layer, int *expert)
@@ -190,24 +276,29 @@ static const name_row *find_row(const struct table *t, const char *name, int *la
     for (size_t i = 0; i < t->n; i++) {
         *layer = *expert = -1;
         const char *rest = match(t->rows[i].pattern, name, layer, expert);
-        if (rest && (has_scale(t->rows[i].as) ? !strcmp(rest, ".weight") || !strcmp(rest, ".scale") || !strcmp(rest, ".weight_scale_inv")
-                                              : !*rest))
-            return &t->rows[i];          /* patterns exclude each other */
+        if (rest &&
+            (has_scale(t->rows[i].as) ? !strcmp(rest, ".weight") || !strcmp(rest, ".scale") ||
+                                            !strcmp(rest, ".weight_scale_inv")
+                                      : !*rest))
+            return &t->rows[i]; /* patterns exclude each other */
     }
     return NULL;
 }
 
-mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert)
+mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer,
+                                int *expert)
 {
     int l = -1, e = -1, unused;
     mote__tclass cls = MOTE_TC_UNKNOWN;
     for (size_t i = 0; i < sizeof not_loaded / sizeof *not_loaded && cls == MOTE_TC_UNKNOWN; i++)
         if (!strncmp(name, not_loaded[i].prefix, strlen(not_loaded[i].prefix)))
             cls = not_loaded[i].cls;
-    for (int a = config ? (int)config->arch : 0; a < (config ? (int)config->arch + 1 : MOTE_ARCHS) && cls == MOTE_TC_UNKNOWN; a++) {
+    for (int a = config ? (int)config->arch : 0;
+         a < (config ? (int)config->arch + 1 : MOTE_ARCHS) && cls == MOTE_TC_UNKNOWN; a++) {
         const name_row *found = find_row(&tables[a], name, &l, &e);
         if (found && (!config || once(config, found->at) ||
-                      (layer_has(config, found->at, (size_t)l) && (e < 0 || (size_t)e < config->n_routed_experts))))
+                      (layer_has(config, found->at, (size_t)l) &&
+                       (e < 0 || (size_t)e < config->n_routed_experts))))
             cls = found->cls;
     }
     if (cls == MOTE_TC_UNKNOWN) {
@@ -261,7 +352,10 @@ static uint64_t value_of(const mote__config *c, size s, size_t layer)
 
 #define DT(name) (1u << MOTE_DT_##name)
 /* The published dtype of each way to store, and those that can stand in for it. */
-static const struct { mote__dtype dtype; unsigned dtypes; } storage[] = {
+static const struct {
+    mote__dtype dtype;
+    unsigned dtypes;
+} storage[] = {
     [NORM] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
     [PLAIN] = { MOTE_DT_BF16, DT(BF16) | DT(F32) },
     [F32] = { MOTE_DT_F32, DT(BF16) | DT(F32) },
@@ -291,12 +385,13 @@ int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype
     shape[1] = e->n_dims == 2 ? e->dims[1] : 0;
     if (!e->is_scale) {
         if (packed)
-            shape[1] /= 2;                               /* two codes a byte */
+            shape[1] /= 2; /* two codes a byte */
         return 1;
     }
-    shape[1] = (shape[1] + 31) / 32;                     /* one scale per 32 columns ... */
+    shape[1] = (shape[1] + 31) / 32; /* one scale per 32 columns ... */
     if (fp8 && e->cls != MOTE_TC_ENGRAM_TABLE)
-        shape[0] = (shape[0] + 31) / 32;                 /* ... and, for FP8 linears, per 32 rows */
+        /* ... and, for FP8 linears, per 32 rows */
+        shape[0] = (shape[0] + 31) / 32;
     return packed || fp8;
 }
 
@@ -305,16 +400,25 @@ static int give(const mote__config *c, const name_row *row, int layer, int exper
 {
     char stem[100], name[120], weight[120];
     size_t used = 0;
-    for (const char *p = row->pattern; *p; p++)            /* the longest pattern and two numbers take some 60 bytes */
+    /* the longest pattern and two numbers take some 60 bytes */
+    for (const char *p = row->pattern; *p; p++)
         if (*p == '#' || *p == '*')
-            used += (size_t)snprintf(stem + used, sizeof stem - used, "%d", *p == '#' ? layer : expert);
+            used += (size_t)snprintf(stem + used, sizeof stem - used, "%d",
+                                     *p == '#' ? layer : expert);
         else
             stem[used++] = *p;
     stem[used] = 0;
     mote__expected e = {
-        .name = stem, .cls = row->cls, .layer = layer, .expert = expert, .n_dims = row->dims[1] == NONE ? 1 : 2,
-        .dims = { value_of(c, row->dims[0], (size_t)layer), value_of(c, row->dims[1], (size_t)layer) },
-        .dtype = storage[row->as].dtype, .weight_dtype = storage[row->as].dtype, .dtypes = storage[row->as].dtypes,
+        .name = stem,
+        .cls = row->cls,
+        .layer = layer,
+        .expert = expert,
+        .n_dims = row->dims[1] == NONE ? 1 : 2,
+        .dims = { value_of(c, row->dims[0], (size_t)layer),
+                  value_of(c, row->dims[1], (size_t)layer) },
+        .dtype = storage[row->as].dtype,
+        .weight_dtype = storage[row->as].dtype,
+        .dtypes = storage[row->as].dtypes,
     };
     if (has_scale(row->as)) {
         snprintf(name, sizeof name, "%s.weight", stem);
@@ -336,7 +440,8 @@ static int give(const mote__config *c, const name_row *row, int layer, int exper
     return each(ctx, &e);
 }
 
-int mote__expected_tensors(const mote__config *c, int (*each)(void *ctx, const mote__expected *e), void *ctx)
+int mote__expected_tensors(const mote__config *c, int (*each)(void *ctx, const mote__expected *e),
+                           void *ctx)
 {
     int rc = 0;
     const name_row *rows = tables[c->arch].rows;

@@ -1,5 +1,6 @@
-/* The names of a checkpoint's tensors: one table per architecture that says what each name is, which layers have it, and its
- * published dtype and shape. Used to inspect, to plan, and to check a checkpoint before loading it. Source: docs/tensors.md. */
+/* The names of a checkpoint's tensors: one table per architecture that says what each name is,
+ * which layers have it, and its published dtype and shape. Used to inspect, to plan, and to check a
+ * checkpoint before loading it. Source: docs/tensors.md. */
 #ifndef MOTE_FILE_NAMES_H
 #define MOTE_FILE_NAMES_H
 
@@ -7,13 +8,27 @@
 #include "file/safetensors.h"
 
 typedef enum mote__tclass {
-    MOTE_TC_EMBED, MOTE_TC_HEAD, MOTE_TC_NORM, MOTE_TC_ATTENTION, MOTE_TC_COMPRESSOR, MOTE_TC_INDEXER, MOTE_TC_HYPER,
-    MOTE_TC_ROUTER, MOTE_TC_SHARED_EXPERT, MOTE_TC_FFN, MOTE_TC_EXPERT, MOTE_TC_ENGRAM_TABLE, MOTE_TC_ENGRAM,
+    MOTE_TC_EMBED,
+    MOTE_TC_HEAD,
+    MOTE_TC_NORM,
+    MOTE_TC_ATTENTION,
+    MOTE_TC_COMPRESSOR,
+    MOTE_TC_INDEXER,
+    MOTE_TC_HYPER,
+    MOTE_TC_ROUTER,
+    MOTE_TC_SHARED_EXPERT,
+    MOTE_TC_FFN,
+    MOTE_TC_EXPERT,
+    MOTE_TC_ENGRAM_TABLE,
+    MOTE_TC_ENGRAM,
     /* known, not loaded: draft layers; image parts; the router's bias for image tokens */
-    MOTE_TC_MTP, MOTE_TC_VISION, MOTE_TC_IMAGE_BIAS,
-    MOTE_TC_UNKNOWN, MOTE_TCLASSES
+    MOTE_TC_MTP,
+    MOTE_TC_VISION,
+    MOTE_TC_IMAGE_BIAS,
+    MOTE_TC_UNKNOWN,
+    MOTE_TCLASSES
 } mote__tclass;
-const char *mote__tclass_name(mote__tclass cls);                 /* "embed", "attention", ... */
+const char *mote__tclass_name(mote__tclass cls); /* "embed", "attention", ... */
 
 /* What plan adds up: all that every token uses; routed experts; Engram; and, not loaded: draft
  * layers, image parts, the rest. */
@@ -28,39 +43,46 @@ typedef enum mote__tgroup {
 } mote__tgroup;
 mote__tgroup mote__tclass_group(mote__tclass cls);
 const char *mote__tgroup_name(mote__tgroup group); /* "dense", "routed_experts", ... */
-int mote__tclass_is_loaded(mote__tclass cls);                    /* 0: known but of no use for text, or unknown */
+/* 0: known but of no use for text, or unknown */
+int mote__tclass_is_loaded(mote__tclass cls);
 
-/* What `name` is; layer and expert (may be NULL) get its numbers or -1. With a config, a name that the configuration has no
- * place for (a layer too many, an indexer in a layer without one) is unknown. Scales have the class of their weight. */
-mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer, int *expert);
+/* What `name` is; layer and expert (may be NULL) get its numbers or -1. With a config, a name that
+ * the configuration has no place for (a layer too many, an indexer in a layer without one) is
+ * unknown. Scales have the class of their weight. */
+mote__tclass mote__tensor_class(const char *name, const mote__config *config, int *layer,
+                                int *expert);
 
-/* Bit set of the dtypes that this version loads a tensor of that name in; 0: not a name of the architecture. The loader asks here, so
- * that it and inspection agree. */
+/* Bit set of the dtypes that this version loads a tensor of that name in; 0: not a name of the
+ * architecture. The loader asks here, so that it and inspection agree. */
 unsigned mote__tensor_dtypes(const char *name, const mote__config *config);
 
-/* One tensor that a complete checkpoint of the configuration has. A linear may be stored otherwise than published: the dtype
- * in the file decides, and a scale is needed only where the weight is FP8 or packed FP4 (mote__expected_shape). */
+/* One tensor that a complete checkpoint of the configuration has. A linear may be stored otherwise
+ * than published: the dtype in the file decides, and a scale is needed only where the weight is FP8
+ * or packed FP4 (mote__expected_shape). */
 typedef struct mote__expected {
-    const char *name;              /* valid during the call                              */
+    const char *name; /* valid during the call */
     mote__tclass cls;
-    int layer, expert;             /* or -1                                              */
+    int layer, expert; /* or -1 */
     int is_scale;
-    const char *weight;            /* is_scale: the name of its weight, else NULL        */
-    mote__dtype weight_dtype;      /* as published, of that weight or of the tensor itself */
+    const char *weight;       /* is_scale: the name of its weight, else NULL */
+    mote__dtype weight_dtype; /* as published, of that weight or of the tensor itself */
     unsigned n_dims;
-    uint64_t dims[2];              /* of the values: [n] or [out, in]                    */
-    unsigned dtypes;               /* bit set of mote__dtype that this version can load  */
+    uint64_t dims[2]; /* of the values: [n] or [out, in] */
+    unsigned dtypes;  /* bit set of mote__dtype that this version can load */
     /* as published */
     mote__dtype dtype;
     uint64_t shape[2];
-    uint64_t n_bytes;              /* 0: a scale that is there only if its weight is stored otherwise */
+    /* 0: a scale that is there only if its weight is stored otherwise */
+    uint64_t n_bytes;
 } mote__expected;
 
-/* Calls back for every expected tensor: global ones first, then layer by layer. A non-zero answer ends it and is returned. */
-int mote__expected_tensors(const mote__config *config, int (*each)(void *ctx, const mote__expected *e), void *ctx);
+/* Calls back for every expected tensor: global ones first, then layer by layer. A non-zero answer
+ * ends it and is returned. */
+int mote__expected_tensors(const mote__config *config,
+                           int (*each)(void *ctx, const mote__expected *e), void *ctx);
 
-/* The shape that tensor `e` must have when its weight (or itself) is stored as `weight_dtype`; 0 if it must not exist then
- * (a scale beside an unquantised weight). */
+/* The shape that tensor `e` must have when its weight (or itself) is stored as `weight_dtype`; 0 if
+ * it must not exist then (a scale beside an unquantised weight). */
 int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype weight_dtype);
 
 #endif

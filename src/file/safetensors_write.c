@@ -1,5 +1,6 @@
-/* safetensors, the writer: one file, replaced as a whole or not at all. The order of tensors is the caller's; put wider
- * dtypes first to keep data aligned (the header is padded so that data starts at a multiple of 8). */
+/* safetensors, the writer: one file, replaced as a whole or not at all. The order of tensors is the
+ * caller's; put wider dtypes first to keep data aligned (the header is padded so that data starts
+ * at a multiple of 8). */
 #include "file/safetensors.h"
 
 #include <stdio.h>
@@ -10,7 +11,8 @@
 #include "base/json.h"
 
 /* The header's JSON text, malloc'd, padded with blanks to a multiple of 8. */
-static int make_header(char **text, size_t *n_text, const char *path, const mote__tensor *tensors, size_t n, mote_err *err)
+static int make_header(char **text, size_t *n_text, const char *path, const mote__tensor *tensors,
+                       size_t n, mote_err *err)
 {
     json_t *root = json_object();
     uint64_t at = 0;
@@ -23,24 +25,31 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
         else if (json_object_get(root, t->name))
             rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s' is given twice", path, t->name);
         else if (t->n_dims > MOTE_MAX_DIMS || (unsigned)t->dtype >= MOTE_DTYPES ||
-                 mote__shape_bytes(t->dtype, t->shape, t->n_dims) != t->n_bytes || t->n_bytes > INT64_MAX)
-            rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s': dtype, shape and bytes contradict each other", path, t->name);
+                 mote__shape_bytes(t->dtype, t->shape, t->n_dims) != t->n_bytes ||
+                 t->n_bytes > INT64_MAX)
+            rc = mote__fail(err, MOTE_EINVAL,
+                            "%s: tensor '%.160s': dtype, shape and bytes contradict each other",
+                            path, t->name);
         else if (__builtin_add_overflow(at, t->n_bytes, &end) || end > INT64_MAX)
-            rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s' passes 2^63 bytes of data", path, t->name);
+            rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s' passes 2^63 bytes of data", path,
+                            t->name);
         if (rc)
             break;
         json_t *shape = json_array();
         for (unsigned d = 0; d < t->n_dims; d++) {
-            if (t->shape[d] > INT64_MAX)          /* possible where another dimension is 0; the format has no such number */
-                rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s': shape[%u] passes 2^63", path, t->name, d);
+            /* possible where another dimension is 0; the format has no such number */
+            if (t->shape[d] > INT64_MAX)
+                rc = mote__fail(err, MOTE_EINVAL, "%s: tensor '%.160s': shape[%u] passes 2^63",
+                                path, t->name, d);
             json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
         }
-        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(t->dtype), "shape", shape,
-                                  "data_offsets", (json_int_t)at, (json_int_t)end);
+        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(t->dtype),
+                                  "shape", shape, "data_offsets", (json_int_t)at, (json_int_t)end);
         if (!entry)
             rc = rc ? rc : MOTE_ENOMEM;
         else if (json_object_set_new(root, t->name, entry))
-            rc = mote__fail(err, MOTE_EINVAL, "%s: tensor %zu: its name is not valid UTF-8", path, i);
+            rc = mote__fail(err, MOTE_EINVAL, "%s: tensor %zu: its name is not valid UTF-8", path,
+                            i);
         at = end;
     }
     char *json = rc ? NULL : json_dumps(root, JSON_COMPACT);
@@ -56,7 +65,9 @@ static int make_header(char **text, size_t *n_text, const char *path, const mote
         }
         free(json);
     }
-    return rc && rc != MOTE_ENOMEM ? rc : mote__fail(err, MOTE_ENOMEM, "%s: out of memory for the header", path);
+    return rc && rc != MOTE_ENOMEM
+               ? rc
+               : mote__fail(err, MOTE_ENOMEM, "%s: out of memory for the header", path);
 }
 
 int mote__safetensors_write(const char *path, const mote__tensor *tensors, size_t n, mote_err *err)

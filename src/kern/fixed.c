@@ -7,7 +7,8 @@
 #include "kern/lanes.h"
 #include "num/formats.h"
 
-/* 32 columns: their integers, and what 1 counts (0 and NaN if there is something that is no number) */
+/* 32 columns: their integers, and what 1 counts (0 and NaN if there is something that is no number)
+ */
 static float quantise(int32_t q[32], const float *x)
 {
     /* v + MAGIC has the integer nearest to v (ties to even) in its low bits, for |v| <= 2^22 */
@@ -23,7 +24,8 @@ static float quantise(int32_t q[32], const float *x)
         return NAN;
     }
     e = e < 127 - MOTE_FX_RANGE ? 127 - MOTE_FX_RANGE : e;
-    float up = mote__bits_f32((127 + 127 + MOTE_FX_BITS - 1 - e) << 23);        /* 2^(21 - exponent): exact, and no overflow */
+    /* 2^(21 - exponent): exact, and no overflow */
+    float up = mote__bits_f32((127 + 127 + MOTE_FX_BITS - 1 - e) << 23);
     for (int k = 0; k < 32; k++)
         q[k] = (int32_t)(mote__f32_bits(x[k] * up + MAGIC) - mote__f32_bits(MAGIC));
     return mote__bits_f32((e - (MOTE_FX_BITS - 1)) << 23);
@@ -43,13 +45,15 @@ void mote__fx_arrange(void *dst, const float *x, size_t n_in)
             float unit = quantise(q, x + first) / 2;
             for (int i = 0; i < 32; i++) {
                 sum += q[i];
-                q[i] = (q[i] + 0x8080) ^ 0x8080;       /* bytes 0, 1, 2 are now signed digits of base 256 */
+                /* bytes 0, 1, 2 are now signed digits of base 256 */
+                q[i] = (q[i] + 0x8080) ^ 0x8080;
             }
-            for (size_t v = 0; v < 8; v++) {           /* word and oddness */
+            for (size_t v = 0; v < 8; v++) { /* word and oddness */
                 const uint32_t *c = (const uint32_t *)(const void *)q + v / 2 * 8 + v % 2;
                 for (size_t limb = 0; limb < MOTE_FX_LIMBS; limb++) {
                     const unsigned s = 8 * (unsigned)limb;
-                    uint32_t four = (c[0] >> s & 255) | (c[2] >> s & 255) << 8 | (c[4] >> s & 255) << 16 | (c[6] >> s & 255) << 24;
+                    uint32_t four = (c[0] >> s & 255) | (c[2] >> s & 255) << 8 |
+                                    (c[4] >> s & 255) << 16 | (c[6] >> s & 255) << 24;
                     memcpy(to + (v * MOTE_FX_LIMBS + limb) * 64 + lane * 4, &four, 4);
                 }
             }
@@ -79,7 +83,9 @@ float mote__fx_dot(const mote__mat *w, size_t o, const void *xp)
             if (group >= w->n_in / 32)
                 continue;
             for (size_t k = 0; k < 32; k++)
-                sum += (int32_t)(2 * mote__e2m1_value[row[group * 16 + k / 2] >> 4 * (k % 2) & 15]) * integer_at(chunk, lane, k);
+                sum += (int32_t)(2 *
+                                 mote__e2m1_value[row[group * 16 + k / 2] >> 4 * (k % 2) & 15]) *
+                       integer_at(chunk, lane, k);
             memcpy(&unit, chunk + MOTE_FX_SCALE + lane * 4, 4);
             p[lane] = fmaf((float)sum, mote__e8m0_decode(scale[group]) * unit, p[lane]);
         }

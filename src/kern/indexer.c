@@ -1,4 +1,5 @@
-/* Indexer scores: packing of queries and of key tiles, and the scalar definition of the score. Layouts: docs/format-kv.md. */
+/* Indexer scores: packing of queries and of key tiles, and the scalar definition of the score.
+ * Layouts: docs/format-kv.md. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -8,8 +9,9 @@
 #include "num/formats.h"
 #include "num/kvfmt.h"
 
-/* where column c of a head lies in mote__index_query.codes: within a word first the even columns, then the odd ones,
- * because a vector of key words gives its low nibbles (even columns) and its high nibbles (odd ones) apart */
+/* where column c of a head lies in mote__index_query.codes: within a word first the even columns,
+ * then the odd ones, because a vector of key words gives its low nibbles (even columns) and its
+ * high nibbles (odd ones) apart */
 static size_t query_at(size_t c) { return c / 8 * 8 + c % 2 * 4 + c % 8 / 2; }
 
 static int doubled(uint8_t code)
@@ -18,12 +20,14 @@ static int doubled(uint8_t code)
     return code & 8 ? -value[code & 7] : value[code & 7];
 }
 
-/* Groups of one head are brought to its smallest scale where that costs a factor of at most 8, so that in most heads all
- * groups have the same (kern.h). */
-void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q, size_t n_heads, size_t dim)
+/* Groups of one head are brought to its smallest scale where that costs a factor of at most 8, so
+ * that in most heads all groups have the same (kern.h). */
+void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q,
+                              size_t n_heads, size_t dim)
 {
     assert(dim % 32 == 0);
-    for (size_t h = 0; h < n_heads; h++, q += dim, codes += dim, code_sum += dim / 32, scales += dim / 32) {
+    for (size_t h = 0; h < n_heads;
+         h++, q += dim, codes += dim, code_sum += dim / 32, scales += dim / 32) {
         uint8_t packed[16], scale;
         float least = INFINITY;
         for (size_t g = 0; g < dim / 32; g++) {
@@ -34,13 +38,17 @@ void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, c
                 codes[g * 32 + query_at(c)] = (int8_t)v;
                 any |= v;
             }
-            scales[g] = any ? mote__e8m0_decode(scale) * 0.25f : 0;          /* 0 for now: any scale does for zeros */
+            /* 0 for now: any scale does for zeros */
+            scales[g] = any ? mote__e8m0_decode(scale) * 0.25f : 0;
             if (any && scales[g] < least)
                 least = scales[g];
         }
         for (size_t g = 0; g < dim / 32; g++) {
             int times = 1;
-            for (scales[g] = scales[g] > 0 ? scales[g] : least < INFINITY ? least : 1; times < 8 && scales[g] > least; times *= 2)
+            for (scales[g] = scales[g] > 0      ? scales[g]
+                             : least < INFINITY ? least
+                                                : 1;
+                 times < 8 && scales[g] > least; times *= 2)
                 scales[g] *= 0.5f;
             code_sum[g] = 0;
             for (size_t c = g * 32; c < g * 32 + 32; c++)
@@ -49,8 +57,8 @@ void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, c
     }
 }
 
-void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e, const uint8_t *codes,
-                          const uint8_t *scales)
+void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim, size_t e,
+                          const uint8_t *codes, const uint8_t *scales)
 {
     assert(e < 16 && dim % 32 == 0);
     for (size_t w = 0; w < dim / 8; w++)
@@ -58,8 +66,8 @@ void mote__index_tile_put(uint8_t *tile_codes, uint8_t *tile_scales, size_t dim,
     memcpy(tile_scales + e * (dim / 32), scales, dim / 32);
 }
 
-void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e, const uint8_t *tile_codes,
-                          const uint8_t *tile_scales)
+void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e,
+                          const uint8_t *tile_codes, const uint8_t *tile_scales)
 {
     assert(e < 16 && dim % 32 == 0);
     for (size_t w = 0; w < dim / 8; w++)
@@ -67,13 +75,14 @@ void mote__index_tile_get(uint8_t *codes, uint8_t *scales, size_t dim, size_t e,
     memcpy(scales, tile_scales + e * (dim / 32), dim / 32);
 }
 
-void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes, const uint8_t *scales, size_t from,
-                           size_t n, size_t dim)
+void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, const uint8_t *codes,
+                           const uint8_t *scales, size_t from, size_t n, size_t dim)
 {
     assert(to + n <= 16 && from + n <= 16);
     to_codes += to * 4;
     codes += from * 4;
-    if (n == 8)                                              /* half a tile: the published block of candidates */
+    /* half a tile: the published block of candidates */
+    if (n == 8)
         for (size_t w = 0; w < dim / 8; w++)
             memcpy(to_codes + w * 64, codes + w * 64, 32);
     else
@@ -97,7 +106,8 @@ static void score_tiles(float *scores, const mote__index_query *q, const mote__i
 {
     size_t groups = q->dim / 32;
     for (size_t i = 0; i < run->n * 16; i++) {
-        const uint8_t *tile = run->codes + i / 16 * (q->dim / 2 * 16), *key_scales = run->scales + i * groups;
+        const uint8_t *tile = run->codes + i / 16 * (q->dim / 2 * 16),
+                      *key_scales = run->scales + i * groups;
         float s = 0;
         for (size_t h = 0; h < q->n_heads; h++) {
             float d = 0;
@@ -108,14 +118,15 @@ static void score_tiles(float *scores, const mote__index_query *q, const mote__i
                 d = mote__bf16_round(d);
                 s += mote__bf16_round((d < 0 ? 0 : d) * q->weights[h]);
             } else {
-                s = fmaf(d < 0 ? 0 : d, q->weights[h], s);   /* written so that NaN stays NaN */
+                s = fmaf(d < 0 ? 0 : d, q->weights[h], s); /* written so that NaN stays NaN */
             }
         }
         scores[i] = q->round_bf16 ? mote__bf16_round(s) : s;
     }
 }
 
-void mote__index_scores_scalar(float *scores, const mote__index_query *q, const mote__index_tiles *runs, size_t n_runs)
+void mote__index_scores_scalar(float *scores, const mote__index_query *q,
+                               const mote__index_tiles *runs, size_t n_runs)
 {
     for (size_t r = 0; r < n_runs; scores += runs[r++].n * 16)
         score_tiles(scores, q, &runs[r]);

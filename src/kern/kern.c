@@ -11,10 +11,11 @@
 #include "kern/variants.h"
 
 static mote__kern_ops tables[MOTE_CPU_LEVELS];
-static atomic_int best = -1;               /* -1: MOTE_CPU_MASK was not read yet */
+static atomic_int best = -1; /* -1: MOTE_CPU_MASK was not read yet */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Only levels that this CPU has: the functions that fill the others are themselves compiled for more than it understands. */
+/* Only levels that this CPU has: the functions that fill the others are themselves compiled for
+ * more than it understands. */
 static void fill_tables(void)
 {
     mote__kern_fill_scalar(&tables[MOTE_CPU_SCALAR]);
@@ -28,7 +29,8 @@ static void fill_tables(void)
     }
 }
 
-/* The best level that exists and that the mask leaves; *bad: the first unknown word of the mask, if any. */
+/* The best level that exists and that the mask leaves; *bad: the first unknown word of the mask, if
+ * any. */
 static int choose(const char **bad, size_t *bad_bytes)
 {
     const char *mask = getenv("MOTE_CPU_MASK");
@@ -40,12 +42,12 @@ static int choose(const char **bad, size_t *bad_bytes)
     while (mask && *mask) {
         size_t n = strcspn(mask, ",");
         int i = 1;
-        while (i < MOTE_CPU_LEVELS &&
-               (strlen(mote__cpu_level_name[i]) != n || memcmp(mask, mote__cpu_level_name[i], n) != 0))
+        while (i < MOTE_CPU_LEVELS && (strlen(mote__cpu_level_name[i]) != n ||
+                                       memcmp(mask, mote__cpu_level_name[i], n) != 0))
             i++;
         if (i < MOTE_CPU_LEVELS) {
             if (level >= i)
-                level = i - 1;             /* levels above need this one */
+                level = i - 1; /* levels above need this one */
         } else if (n && !*bad) {
             *bad = mask;
             *bad_bytes = n;
@@ -62,7 +64,8 @@ int mote__kern_init(mote_err *err)
     pthread_once(&once, fill_tables);
     int level = choose(&bad, &n);
     if (bad)
-        return mote__fail(err, MOTE_EINVAL, "MOTE_CPU_MASK: unknown word '%.*s', known are avx2 and avx512",
+        return mote__fail(err, MOTE_EINVAL,
+                          "MOTE_CPU_MASK: unknown word '%.*s', known are avx2 and avx512",
                           (int)(n < 64 ? n : 64), bad);
     atomic_store(&best, level);
     return 0;
@@ -81,4 +84,7 @@ static int level_now(void)
 
 const mote__kern_ops *mote__kern(void) { return &tables[level_now()]; }
 
-const mote__kern_ops *mote__kern_at(int level) { return level >= 0 && level <= level_now() ? &tables[level] : NULL; }
+const mote__kern_ops *mote__kern_at(int level)
+{
+    return level >= 0 && level <= level_now() ? &tables[level] : NULL;
+}

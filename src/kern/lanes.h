@@ -1,4 +1,5 @@
-/* The lane order of sums (kern.h), for everyone who has to walk it: scalar definitions, x86 tails, tests. */
+/* The lane order of sums (kern.h), for everyone who has to walk it: scalar definitions, x86 tails,
+ * tests. */
 #ifndef MOTE_KERN_LANES_H
 #define MOTE_KERN_LANES_H
 
@@ -14,8 +15,9 @@ static inline size_t mote__columns_per_word(mote__wkind kind)
     return kind >= MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
 }
 
-/* Where column k of an input lies once arranged; this place % 16 is its partial sum. Not for E2M1: see kern/fixed.h.
- * E4M3: of each 16 bytes, word i of a sum is columns 2i, 2i+1, 8+2i, 8+2i+1: what unpacking bytes within 128 bits gives. */
+/* Where column k of an input lies once arranged; this place % 16 is its partial sum. Not for E2M1:
+ * see kern/fixed.h. E4M3: of each 16 bytes, word i of a sum is columns 2i, 2i+1, 8+2i, 8+2i+1: what
+ * unpacking bytes within 128 bits gives. */
 static inline size_t mote__arranged_at(mote__wkind kind, size_t k)
 {
     if (kind == MOTE_W_FP8)

@@ -1,11 +1,14 @@
-/* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of rows); how a job is cut never
- * shows in its results, because an output of a row is one sum in a fixed order.
+/* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of
+ * rows); how a job is cut never shows in its results, because an output of a row is one sum in a
+ * fixed order.
  *
- * Cutting: with few rows a tile is 16 outputs (FP8: the 32 of a row of scales), enough bytes of weights to stream; with many it is 64
- * outputs times 48 rows, so that the rows (48 x 5120 floats: 1 MB) stay in L2 while weights are decoded once per 48 rows.
+ * Cutting: with few rows a tile is 16 outputs (FP8: the 32 of a row of scales), enough bytes of
+ * weights to stream; with many it is 64 outputs times 48 rows, so that the rows (48 x 5120 floats:
+ * 1 MB) stay in L2 while weights are decoded once per 48 rows.
  *
- * Sharing: each thread has a share of neighbouring tiles and walks it from the front, so that what it prefetches is what it reads
- * next; a thread that is done takes tiles from the ends of the other shares. */
+ * Sharing: each thread has a share of neighbouring tiles and walks it from the front, so that what
+ * it prefetches is what it reads next; a thread that is done takes tiles from the ends of the other
+ * shares. */
 #include "kern/linear.h"
 
 #include <stdatomic.h>
@@ -13,19 +16,32 @@
 
 #include "kern/lanes.h"
 
-enum { STREAM_ROWS = 48, FEW_OUTPUTS = 16, FEW_OUTPUTS_FP8 = 32, MANY_OUTPUTS = 64, ROW_CHUNK = 48, ARRANGE_FLOATS = 16384,
-       TILE_WORK = 1 << 16 };
+enum {
+    STREAM_ROWS = 48,
+    FEW_OUTPUTS = 16,
+    FEW_OUTPUTS_FP8 = 32,
+    MANY_OUTPUTS = 64,
+    ROW_CHUNK = 48,
+    ARRANGE_FLOATS = 16384,
+    TILE_WORK = 1 << 16
+};
 
-/* The tiles of a share that nobody took yet: bits 63..32 the first, bits 31..0 the one behind the last. A cache line of its own. */
-typedef struct share { _Alignas(64) _Atomic uint64_t tiles; } share;
+/* The tiles of a share that nobody took yet: bits 63..32 the first, bits 31..0 the one behind the
+ * last. A cache line of its own. */
+typedef struct share {
+    _Alignas(64) _Atomic uint64_t tiles;
+} share;
 
 /* A job with its inputs arranged and its place in the lists of rows and tiles. */
 typedef struct plan {
     const mote__linear_job *job;
-    size_t xp, ldxp;           /* floats from the start of the arranged rows                         */
-    size_t first_row;          /* of all rows to arrange; a job that shares another's inputs adds none */
+    /* floats from the start of the arranged rows */
+    size_t xp, ldxp;
+    /* of all rows to arrange; a job that shares another's inputs adds none */
+    size_t first_row;
     size_t first_tile;
-    size_t n_o_tiles, outputs; /* tiles over outputs, outputs per tile                               */
+    /* tiles over outputs, outputs per tile */
+    size_t n_o_tiles, outputs;
 } plan;
 
 typedef struct step {
@@ -33,16 +49,18 @@ typedef struct step {
     const plan *plans;
     size_t n_plans;
     float *arranged;
-    share *shares;             /* one per thread */
-    size_t n_shares, grain;    /* tiles taken at once */
+    share *shares;          /* one per thread */
+    size_t n_shares, grain; /* tiles taken at once */
 } step;
 
-int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool, mote__meter *meter)
+int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool,
+                      mote__meter *meter)
 {
     *ctx = (mote__linear_ctx){ .kern = kern, .pool = pool, .meter = meter };
     mote__buf_init(&ctx->arranged, meter, MOTE_MEM_SCRATCH);
     ctx->scratch = mote__alloc(meter, MOTE_MEM_SCRATCH,
-                               (size_t)mote__pool_threads(pool) * MOTE_LINEAR_SCRATCH * sizeof(float));
+                               (size_t)mote__pool_threads(pool) * MOTE_LINEAR_SCRATCH *
+                                   sizeof(float));
     return ctx->scratch ? 0 : MOTE_ENOMEM;
 }
 
@@ -54,8 +72,8 @@ void mote__linear_deinit(mote__linear_ctx *ctx)
     ctx->scratch = NULL;
 }
 
-/* The plan that row or tile number `at` belongs to: the last one that starts at or before it. Plans without rows or tiles
- * of their own start where their successor does and are passed over. */
+/* The plan that row or tile number `at` belongs to: the last one that starts at or before it. Plans
+ * without rows or tiles of their own start where their successor does and are passed over. */
 static const plan *find(const step *s, size_t at, size_t field)
 {
     size_t lo = 0, hi = s->n_plans;
@@ -77,11 +95,13 @@ static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
         const plan *p = find(s, at, offsetof(plan, first_row));
         const mote__linear_job *job = p->job;
         size_t r = at - p->first_row, from = job->rows ? job->rows[r] : r;
-        s->ctx->kern->arrange(job->w->kind, s->arranged + p->xp + r * p->ldxp, job->x + from * job->ldx, job->w->n_in);
+        s->ctx->kern->arrange(job->w->kind, s->arranged + p->xp + r * p->ldxp,
+                              job->x + from * job->ldx, job->w->n_in);
     }
 }
 
-/* Tiles that follow each other in one job and one chunk of rows go to the kernel as one: it prefetches what it streams. */
+/* Tiles that follow each other in one job and one chunk of rows go to the kernel as one: it
+ * prefetches what it streams. */
 static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 {
     const step *s = arg;
@@ -89,17 +109,21 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
     for (size_t at = begin; at < end;) {
         const plan *p = find(s, at, offsetof(plan, first_tile));
         const mote__linear_job *job = p->job;
-        size_t tile = at - p->first_tile, first = tile % p->n_o_tiles, r0 = tile / p->n_o_tiles * ROW_CHUNK;
-        size_t n = end - at < p->n_o_tiles - first ? end - at : p->n_o_tiles - first, o0 = first * p->outputs;
-        size_t o1 = (first + n) * p->outputs < job->w->n_out ? (first + n) * p->outputs : job->w->n_out;
+        size_t tile = at - p->first_tile, first = tile % p->n_o_tiles,
+               r0 = tile / p->n_o_tiles * ROW_CHUNK;
+        size_t n = end - at < p->n_o_tiles - first ? end - at : p->n_o_tiles - first,
+               o0 = first * p->outputs;
+        size_t o1 = (first + n) * p->outputs < job->w->n_out ? (first + n) * p->outputs
+                                                             : job->w->n_out;
         size_t n_rows = job->n_rows - r0 < ROW_CHUNK ? job->n_rows - r0 : ROW_CHUNK;
-        mote__kern_linear(s->ctx->kern, job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows, p->ldxp,
-                             job->y + r0 * job->ldy, job->ldy, scratch);
+        mote__kern_linear(s->ctx->kern, job->w, o0, o1, s->arranged + p->xp + r0 * p->ldxp, n_rows,
+                          p->ldxp, job->y + r0 * job->ldy, job->ldy, scratch);
         at += n;
     }
 }
 
-/* Tiles from the front of a share, a quarter of what is left, or some from its end; `grain` of them, if more are left. 0 if it is empty */
+/* Tiles from the front of a share, a quarter of what is left, or some from its end; `grain` of
+ * them, if more are left. 0 if it is empty */
 static int take(share *from, size_t grain, int front, size_t *begin, size_t *end)
 {
     uint64_t tiles = atomic_load_explicit(&from->tiles, memory_order_relaxed), rest;
@@ -107,11 +131,14 @@ static int take(share *from, size_t grain, int front, size_t *begin, size_t *end
         size_t first = (size_t)(tiles >> 32), behind = (size_t)(tiles & 0xffffffffu);
         if (first >= behind)
             return 0;
-        size_t left = behind - first, n = front && left / 4 > grain ? left / 4 : left < grain ? left : grain;
+        size_t left = behind - first, n = front && left / 4 > grain ? left / 4
+                                          : left < grain            ? left
+                                                                    : grain;
         *begin = front ? first : behind - n;
         *end = *begin + n;
         rest = front ? (uint64_t)*end << 32 | behind : (uint64_t)first << 32 | *begin;
-    } while (!atomic_compare_exchange_weak_explicit(&from->tiles, &tiles, rest, memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&from->tiles, &tiles, rest,
+                                                    memory_order_relaxed, memory_order_relaxed));
     return 1;
 }
 
@@ -125,7 +152,8 @@ static void run_shares(void *arg, size_t begin, size_t end, int thread)
                 run_tiles(arg, from, to, thread);
 }
 
-/* gate and up of an expert, or the projections of one hidden state, read the same rows in the same arrangement */
+/* gate and up of an expert, or the projections of one hidden state, read the same rows in the same
+ * arrangement */
 static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 {
     return a->x == b->x && a->ldx == b->ldx && a->n_rows == b->n_rows && a->rows == b->rows &&
@@ -136,10 +164,12 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
 {
     enum { LOOK_BACK = 8 };
     const size_t n_shares = (size_t)mote__pool_threads(ctx->pool);
-    size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64 + n_shares * sizeof(share), floats = 0, rows = 0, tiles = 0;
+    size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64 + n_shares * sizeof(share),
+           floats = 0, rows = 0, tiles = 0;
     if (n_jobs > (size_t)-1 / 2 / sizeof(plan) || mote__buf_reserve(&ctx->arranged, plan_bytes))
         return MOTE_ENOMEM;
-    ctx->arranged.size = plan_bytes;                         /* plans survive when the buffer grows for the rows */
+    /* plans survive when the buffer grows for the rows */
+    ctx->arranged.size = plan_bytes;
     plan *plans = ctx->arranged.data;
     double work = 0;
     for (size_t i = 0; i < n_jobs; i++) {
@@ -149,11 +179,14 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
         for (size_t j = i > LOOK_BACK ? i - LOOK_BACK : 0; j < i && source == i; j++)
             if (same_inputs(&jobs[j], job))
                 source = j;
-        /* ldxp is an odd number of cache lines: rows a power of two apart would all fall into the same cache sets */
+        /* ldxp is an odd number of cache lines: rows a power of two apart would all fall into the
+         * same cache sets */
         size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
         ldxp += ldxp / 16 % 2 ? 0 : 16;
         *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
-        p->outputs = job->n_rows >= STREAM_ROWS ? MANY_OUTPUTS : job->w->kind == MOTE_W_FP8 ? FEW_OUTPUTS_FP8 : FEW_OUTPUTS;
+        p->outputs = job->n_rows >= STREAM_ROWS   ? MANY_OUTPUTS
+                     : job->w->kind == MOTE_W_FP8 ? FEW_OUTPUTS_FP8
+                                                  : FEW_OUTPUTS;
         p->n_o_tiles = (job->w->n_out + p->outputs - 1) / p->outputs;
         tiles += p->n_o_tiles * ((job->n_rows + ROW_CHUNK - 1) / ROW_CHUNK);
         work += (double)job->w->n_out * (double)job->w->n_in * (double)job->n_rows;
@@ -165,14 +198,22 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
     }
     if (tiles == 0)
         return 0;
-    if (tiles > UINT32_MAX || mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
+    if (tiles > UINT32_MAX ||
+        mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
         return MOTE_ENOMEM;
-    ctx->arranged.size = 0;                                  /* scratch: nothing to carry over when it grows again */
+    /* scratch: nothing to carry over when it grows again */
+    ctx->arranged.size = 0;
     char *memory = ctx->arranged.data;
-    step s = { ctx, (plan *)(void *)memory, n_jobs, (float *)(void *)(memory + plan_bytes),
-               (share *)(void *)(memory + plan_bytes - n_shares * sizeof(share)), n_shares, (size_t)(TILE_WORK / (work / (double)tiles + 1)) + 1 };
+    step s = { ctx,
+               (plan *)(void *)memory,
+               n_jobs,
+               (float *)(void *)(memory + plan_bytes),
+               (share *)(void *)(memory + plan_bytes - n_shares * sizeof(share)),
+               n_shares,
+               (size_t)(TILE_WORK / (work / (double)tiles + 1)) + 1 };
     for (size_t i = 0; i < n_shares; i++)
-        atomic_init(&s.shares[i].tiles, (uint64_t)(tiles * i / n_shares) << 32 | tiles * (i + 1) / n_shares);
+        atomic_init(&s.shares[i].tiles,
+                    (uint64_t)(tiles * i / n_shares) << 32 | tiles * (i + 1) / n_shares);
     mote__pool_for(ctx->pool, rows, ARRANGE_FLOATS / (floats / rows + 1) + 1, arrange_rows, &s);
     mote__pool_for(ctx->pool, tiles > s.grain ? n_shares : 1, 1, run_shares, &s);
     return 0;

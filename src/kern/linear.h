@@ -1,5 +1,5 @@
-/* Linears of many shapes at once: arranges the inputs, cuts all outputs into tiles and runs them in one parallel loop.
- * Results do not depend on the number of rows, jobs or threads. */
+/* Linears of many shapes at once: arranges the inputs, cuts all outputs into tiles and runs them in
+ * one parallel loop. Results do not depend on the number of rows, jobs or threads. */
 #ifndef MOTE_KERN_LINEAR_H
 #define MOTE_KERN_LINEAR_H
 
@@ -9,22 +9,28 @@
 
 typedef struct mote__linear_job {
     const mote__mat *w;
-    const float *x;            /* rows ldx floats apart                                                 */
+    /* rows ldx floats apart */
+    const float *x;
     size_t ldx, n_rows;
-    const uint32_t *rows;      /* NULL, or n_rows row numbers into x (a gather)                         */
-    float *y;                  /* n_rows x n_out, rows ldy floats apart                                 */
+    /* NULL, or n_rows row numbers into x (a gather) */
+    const uint32_t *rows;
+    /* n_rows x n_out, rows ldy floats apart */
+    float *y;
     size_t ldy;
 } mote__linear_job;
 
 typedef struct mote__linear_ctx {
     const mote__kern_ops *kern;
     mote__pool *pool;
-    mote__buf arranged;        /* grows to the largest step                                             */
-    float *scratch;            /* MOTE_LINEAR_SCRATCH floats per thread, owned                          */
+    /* grows to the largest step */
+    mote__buf arranged;
+    /* MOTE_LINEAR_SCRATCH floats per thread, owned */
+    float *scratch;
     mote__meter *meter;
 } mote__linear_ctx;
 
-int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool, mote__meter *meter);
+int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool,
+                      mote__meter *meter);
 void mote__linear_deinit(mote__linear_ctx *ctx);
 /* 0 or MOTE_ENOMEM. Jobs with n_rows == 0 are allowed. */
 int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs);

@@ -1,5 +1,5 @@
-/* The scalar definitions: plain loops in the order that kern.h describes. fmaf is exact everywhere, also where libm has
- * to do it without an instruction. */
+/* The scalar definitions: plain loops in the order that kern.h describes. fmaf is exact everywhere,
+ * also where libm has to do it without an instruction. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "kern/variants.h"
 #include "num/formats.h"
 
-/* ---- linear ------------------------------------------------------------------------------------------------- */
+/* ---- linear ---- */
 
 /* unscaled weight k of the row that starts at p */
 static float weight(mote__wkind kind, const uint8_t *p, size_t k)
@@ -40,7 +40,8 @@ static float pairs_dot(const mote__mat *w, size_t o, const float *xp)
         for (size_t i = 0; i < 8; i++)
             c[i] = mote__e2m1_value[row[word * 4 + i / 2] >> 4 * (i % 2) & 15] * s;
         for (size_t i = 0; i < 4; i++)
-            *sum = fmaf(c[i], pair_input(step, i, word % 16, 0), fmaf(c[i + 4], pair_input(step, i, word % 16, 1), *sum));
+            *sum = fmaf(c[i], pair_input(step, i, word % 16, 0),
+                        fmaf(c[i + 4], pair_input(step, i, word % 16, 1), *sum));
     }
     return mote__lane_tree(p);
 }
@@ -56,15 +57,16 @@ static float dot_row(const mote__mat *w, size_t o, const float *xp)
     for (size_t k = 0; k < w->n_in; k++) {
         float v = weight(w->kind, row, k);
         if (w->kind == MOTE_W_FP8)
-            v = v * mote__e8m0_decode(w->scale[(w->scale_row0 + o) / 32 * w->scale_stride + k / 32]);
+            v = v *
+                mote__e8m0_decode(w->scale[(w->scale_row0 + o) / 32 * w->scale_stride + k / 32]);
         size_t at = mote__arranged_at(w->kind, k);
         p[at % 16] = fmaf(v, xp[at], p[at % 16]);
     }
     return mote__lane_tree(p);
 }
 
-void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows, size_t ldxp, float *y,
-                         size_t ldy, float *scratch)
+void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *xp, size_t n_rows,
+                         size_t ldxp, float *y, size_t ldy, float *scratch)
 {
     for (size_t r = 0; r < n_rows; r++)
         for (size_t o = o0; o < o1; o++)
@@ -92,10 +94,12 @@ static inline float in_range(float x)
 static inline uint32_t bf16_bits(float x)
 {
     uint32_t u = mote__f32_bits(in_range(x));
-    return (u + 0x7fff + (u >> 16 & 1)) >> 16;              /* NaN is 0x7fc00000 here and stays one */
+    /* NaN is 0x7fc00000 here and stays one */
+    return (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
-/* 16 even columns, then 16 odd ones: in this form, with what compilers are told of it, a loop of vectors */
+/* 16 even columns, then 16 odd ones: in this form, with what compilers are told of it, a loop of
+ * vectors */
 static inline void apart(float *restrict dst, const float *restrict x)
 {
     for (size_t lane = 0; lane < 16; lane++) {
@@ -128,7 +132,8 @@ void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in)
             for (size_t part = 0; part < 4; part++)
                 for (size_t i = 0; i < 4; i++)
                     for (size_t v = 0; v < 4; v++)
-                        dst[s + v * 16 + part * 4 + i] = in_range(x[s + part * 16 + v / 2 * 8 + i * 2 + v % 2]);
+                        dst[s + v * 16 + part * 4 + i] = in_range(
+                            x[s + part * 16 + v / 2 * 8 + i * 2 + v % 2]);
         else
             apart(dst + s, x + s);
     if (whole == n_in)
@@ -138,7 +143,7 @@ void mote__arrange(mote__wkind kind, float *dst, const float *x, size_t n_in)
         dst[mote__arranged_at(kind, k)] = kind == MOTE_W_FP8 ? in_range(x[k]) : x[k];
 }
 
-/* ---- norms and activations ---------------------------------------------------------------------------------- */
+/* ---- norms and activations ---- */
 
 static float dot(const float *a, const float *b, size_t n)
 {
@@ -148,7 +153,10 @@ static float dot(const float *a, const float *b, size_t n)
     return mote__lane_tree(p);
 }
 
-static double mean_square(const float *x, size_t n) { return n ? (double)dot(x, x, n) / (double)n : 0; }
+static double mean_square(const float *x, size_t n)
+{
+    return n ? (double)dot(x, x, n) / (double)n : 0;
+}
 
 static void rmsnorm(float *y, const float *x, const float *weight, size_t n, float eps)
 {
@@ -172,8 +180,10 @@ float mote__exp_f32(float x)
     q = fmaf(q, r, MOTE_EXP_Q1);
     q = fmaf(q, r, MOTE_EXP_Q0);
     float y = 1 + fmaf(q, r * r, r);
-    int i = (int)n, half = (i + 256) / 2 - 128;              /* i >> 1 without asking what a negative shift does */
-    return y * mote__bits_f32((uint32_t)(127 + half) << 23) * mote__bits_f32((uint32_t)(127 + i - half) << 23);
+    /* i >> 1 without asking what a negative shift does */
+    int i = (int)n, half = (i + 256) / 2 - 128;
+    return y * mote__bits_f32((uint32_t)(127 + half) << 23) *
+           mote__bits_f32((uint32_t)(127 + i - half) << 23);
 }
 
 static void exp_all(float *y, const float *x, size_t n)
@@ -183,7 +193,8 @@ static void exp_all(float *y, const float *x, size_t n)
 }
 
 /* Comparisons are written so that NaN passes through. */
-static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit, float weight)
+static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit,
+                   float weight)
 {
     for (size_t i = 0; i < n; i++) {
         float g = gate[i], u = up[i];
@@ -202,18 +213,18 @@ static void round_fp8(float *y, const float *x, size_t n)
     mote__kvfmt_round(&mote__kvfmts[MOTE_KV_FP8], y, n);
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
-static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
-                 size_t dim, float scale)
+static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv,
+                 size_t ldkv, size_t n, size_t dim, float scale)
 {
     for (size_t h = 0; h < n_heads; h++)
         for (size_t j = 0; j < n; j++)
             s[h * lds + j] = scale * dot(q + h * ldq, kv + j * ldkv, dim);
 }
 
-static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
-                size_t ldkv, size_t n, size_t dim)
+static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp,
+                size_t n_heads, const float *kv, size_t ldkv, size_t n, size_t dim)
 {
     for (size_t h = 0; h < n_heads; h++)
         for (size_t d = 0; d < dim; d++) {
@@ -224,7 +235,8 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
         }
 }
 
-static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round)
+static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum,
+                   double *denominator, int round)
 {
     for (size_t h = 0; h < n_heads; h++, s += lds) {
         float m = maximum[h];
@@ -243,7 +255,7 @@ static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, 
     }
 }
 
-/* ---- top-k -------------------------------------------------------------------------------------------------- */
+/* ---- top-k ---- */
 
 static size_t count_above(const float *x, size_t n, float t)
 {
@@ -259,14 +271,15 @@ static size_t range_above(const float *x, size_t n, float t, float *low, float *
     *high = -INFINITY;
     for (size_t i = 0; i < n; i++)
         if (x[i] > t) {
-            *low = x[i] < *low ? x[i] + 0.f : *low;          /* + 0.f: both zeros give +0 */
+            *low = x[i] < *low ? x[i] + 0.f : *low; /* + 0.f: both zeros give +0 */
             *high = x[i] > *high ? x[i] + 0.f : *high;
         }
     return count_above(x, n, t);
 }
 
 /* Written without a branch: whether a score passes is hard to predict. */
-static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first, float t)
+static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first,
+                         float t)
 {
     size_t held = 0;
     for (size_t i = 0; i < n; i++) {
@@ -300,7 +313,7 @@ static void block_maxima(float *most, const float *x, size_t n, size_t block)
     }
 }
 
-/* ---- residual copies ------------------------------------------------------------------------------------------ */
+/* ---- residual copies ---- */
 
 static void collapse(float *x, const float *h, const float *mix, size_t n, size_t d)
 {
@@ -312,7 +325,8 @@ static void collapse(float *x, const float *h, const float *mix, size_t n, size_
     }
 }
 
-void mote__expand_scalar(float *h, const float *y, const float *post, const float *comb, size_t n, size_t d)
+void mote__expand_scalar(float *h, const float *y, const float *post, const float *comb, size_t n,
+                         size_t d)
 {
     for (size_t i = 0; i < d; i++) {
         float old[MOTE_MAX_COPIES];
@@ -329,10 +343,25 @@ void mote__expand_scalar(float *h, const float *y, const float *post, const floa
 
 void mote__kern_fill_scalar(mote__kern_ops *ops)
 {
-    *ops = (mote__kern_ops){ .name = "scalar", .arrange = mote__arrange, .linear = mote__linear_scalar, .linear_pairs = mote__linear_scalar, .rmsnorm = rmsnorm, .mean_square = mean_square,
-                             .swiglu = swiglu, .round_fp8 = round_fp8, .exp = exp_all, .collapse = collapse, .expand = mote__expand_scalar, .dots = dots, .mix = mix, .soften = soften,
-                             .index_scores = mote__index_scores_scalar, .count_above = count_above,
-                             .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
+    *ops = (mote__kern_ops){ .name = "scalar",
+                             .arrange = mote__arrange,
+                             .linear = mote__linear_scalar,
+                             .linear_pairs = mote__linear_scalar,
+                             .rmsnorm = rmsnorm,
+                             .mean_square = mean_square,
+                             .swiglu = swiglu,
+                             .round_fp8 = round_fp8,
+                             .exp = exp_all,
+                             .collapse = collapse,
+                             .expand = mote__expand_scalar,
+                             .dots = dots,
+                             .mix = mix,
+                             .soften = soften,
+                             .index_scores = mote__index_scores_scalar,
+                             .count_above = count_above,
+                             .range_above = range_above,
+                             .take_above = take_above,
+                             .keep_above = keep_above,
                              .block_maxima = block_maxima };
     for (int i = 0; i < MOTE_KV_FORMATS; i++)
         ops->decode[i] = mote__kvfmts[i].decode;

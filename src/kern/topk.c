@@ -1,14 +1,16 @@
-/* A buffer takes every score above a threshold; when it holds 2k, the threshold rises to about the k-th best and the rest is
- * dropped in place. Entries stay in ascending index order throughout, which settles ties (the first of equal scores stay) and
- * gives the result sorted.
+/* A buffer takes every score above a threshold; when it holds 2k, the threshold rises to about the
+ * k-th best and the rest is dropped in place. Entries stay in ascending index order throughout,
+ * which settles ties (the first of equal scores stay) and gives the result sorted.
  *
- * The k-th best is found by counting what lies above a threshold: in turn where a straight line through the last two counts says,
- * and in the middle of what is left, in the order of the scores' bits. So at most 64 counts over the buffer, whatever the
- * scores, and a count is cheap. Until the end nearly k is enough, and one or two counts do.
+ * The k-th best is found by counting what lies above a threshold: in turn where a straight line
+ * through the last two counts says, and in the middle of what is left, in the order of the scores'
+ * bits. So at most 64 counts over the buffer, whatever the scores, and a count is cheap. Until the
+ * end nearly k is enough, and one or two counts do.
  *
- * A strip of which most would be accepted (the first, or all of an ascending stream) raises the threshold by itself before
- * anything of it is taken. So a score costs O(1), and an ascending stream a few counts a score. Tried and lost: a radix
- * select (four scalar passes over the buffer each time), which cost 8 times as much on random scores and 40 times on ascending ones. */
+ * A strip of which most would be accepted (the first, or all of an ascending stream) raises the
+ * threshold by itself before anything of it is taken. So a score costs O(1), and an ascending
+ * stream a few counts a score. Tried and lost: a radix select (four scalar passes over the buffer
+ * each time), which cost 8 times as much on random scores and 40 times on ascending ones. */
 #include "kern/topk.h"
 
 #include <math.h>
@@ -21,7 +23,8 @@ static size_t capacity_of(size_t k) { return mote__add(mote__mul(k, 2), MOTE_TOP
 
 size_t mote__topk_bytes(size_t k)
 {
-    size_t bytes = mote__mul(mote__add(capacity_of(k), MOTE_PACK_SLACK), sizeof(float) + sizeof(uint32_t));
+    size_t bytes = mote__mul(mote__add(capacity_of(k), MOTE_PACK_SLACK),
+                             sizeof(float) + sizeof(uint32_t));
     return bytes > (size_t)-64 ? (size_t)-1 : (bytes + 63) / 64 * 64;
 }
 
@@ -39,18 +42,27 @@ void mote__topk_reset(mote__topk *t)
     t->crowded = 1;
 }
 
-/* order of the keys = order of the scores, except that -0 comes right before +0; no NaN comes here */
+/* order of the keys = order of the scores, except that -0 comes right before +0; no NaN comes here
+ */
 static int32_t key_of(float score)
 {
     uint32_t u = mote__f32_bits(score);
     return (int32_t)(u & 0x80000000u ? u ^ 0x7fffffffu : u);
 }
 
-static float score_of(int32_t key) { return mote__bits_f32((uint32_t)key & 0x80000000u ? (uint32_t)key ^ 0x7fffffffu : (uint32_t)key); }
+static float score_of(int32_t key)
+{
+    return mote__bits_f32((uint32_t)key & 0x80000000u ? (uint32_t)key ^ 0x7fffffffu
+                                                      : (uint32_t)key);
+}
 
-/* If at most `most` >= k scores of x are above `from`: from and how many. Otherwise thresholds around the k-th best: at least k
- * scores are above low, fewer above high, and either at most `most` are above low, or the scores between are all equal to high. */
-typedef struct cut { float low, high; size_t above_low, above_high; } cut;
+/* If at most `most` >= k scores of x are above `from`: from and how many. Otherwise thresholds
+ * around the k-th best: at least k scores are above low, fewer above high, and either at most
+ * `most` are above low, or the scores between are all equal to high. */
+typedef struct cut {
+    float low, high;
+    size_t above_low, above_high;
+} cut;
 
 static cut find_cut(const mote__topk *t, const float *x, size_t n, float from, size_t most)
 {
@@ -59,14 +71,17 @@ static cut find_cut(const mote__topk *t, const float *x, size_t n, float from, s
     c.above_low = t->kern->range_above(x, n, from, &least, &c.high);
     if (c.above_low <= most)
         return c;
-    int32_t low = key_of(least) - (least == 0 ? 2 : 1), high = key_of(c.high);       /* -0 is not below +0 */
+    /* -0 is not below +0 */
+    int32_t low = key_of(least) - (least == 0 ? 2 : 1), high = key_of(c.high);
     c.low = score_of(low);
     for (int step = 0; c.above_low > most && (int64_t)high - low > 1; step++) {
         int32_t key = (int32_t)(((int64_t)low + high) / 2);
         if (step % 2 == 0) {
-            double share = ((double)(t->k + most) / 2 - (double)c.above_high) / (double)(c.above_low - c.above_high);
+            double share = ((double)(t->k + most) / 2 - (double)c.above_high) /
+                           (double)(c.above_low - c.above_high);
             double guess = (double)c.high - ((double)c.high - (double)c.low) * share;
-            int32_t near = guess > (double)c.low && guess < (double)c.high ? key_of((float)guess) : key;
+            int32_t near = guess > (double)c.low && guess < (double)c.high ? key_of((float)guess)
+                                                                           : key;
             key = near > low && near < high ? near : key;
         }
         float at = score_of(key);
@@ -87,8 +102,10 @@ static cut find_cut(const mote__topk *t, const float *x, size_t n, float from, s
 /* keep at least the k best of n > k, at most `most` >= k */
 static void drop(mote__topk *t, size_t most)
 {
-    cut c = find_cut(t, t->score, t->n, -INFINITY, most);    /* of what is equal to the threshold some may be held */
-    int exact = c.above_low > most;                          /* high is the k-th best, and too many are equal to it */
+    /* of what is equal to the threshold some may be held */
+    cut c = find_cut(t, t->score, t->n, -INFINITY, most);
+    /* high is the k-th best, and too many are equal to it */
+    int exact = c.above_low > most;
     float limit = exact ? c.high : c.low;
     t->n = t->kern->keep_above(t->score, t->index, t->n, limit, exact ? t->k - c.above_high : 0);
     t->threshold = limit > t->threshold ? limit : t->threshold;
@@ -105,12 +122,14 @@ void mote__topk_push(mote__topk *t, const float *scores, size_t n, uint32_t firs
         if (t->crowded && part > full) {
             cut c = find_cut(t, x, part, t->threshold, full);
             t->crowded = c.low > t->threshold;
-            if (t->crowded) {                                /* k of this strip alone are above low */
+            /* k of this strip alone are above low */
+            if (t->crowded) {
                 t->threshold = c.low;
                 t->n = t->kern->keep_above(t->score, t->index, t->n, c.low, 0);
             }
         }
-        size_t taken = t->kern->take_above(t->score + t->n, t->index + t->n, x, part, first + (uint32_t)at, t->threshold);
+        size_t taken = t->kern->take_above(t->score + t->n, t->index + t->n, x, part,
+                                           first + (uint32_t)at, t->threshold);
         t->n += taken;
         t->crowded |= taken > full;
         if (t->n >= full)

@@ -6,10 +6,10 @@
 enum { STEP_BLOCKS = 16, SLAB_BLOCKS = 64 };
 
 struct mote__kv_slab {
-    mote__kv_slab *next, **link;           /* list of all slabs */
+    mote__kv_slab *next, **link; /* list of all slabs */
     uint8_t *data;
-    size_t bytes, counted_bytes;           /* of data, whole pages; in the meter */
-    size_t n_blocks, n_ready, n_used;      /* ready: in the meter, used or free */
+    size_t bytes, counted_bytes;      /* of data, whole pages; in the meter */
+    size_t n_blocks, n_ready, n_used; /* ready: in the meter, used or free */
     mote__kv_block *free;
     mote__kv_block block[];
 };
@@ -35,7 +35,10 @@ void mote__kv_pool_init(mote__kv_pool *p, const mote__kv_layout *layout, mote__m
     pthread_mutex_init(&p->mutex, NULL);
 }
 
-static size_t slab_struct_bytes(size_t n_blocks) { return sizeof(mote__kv_slab) + n_blocks * sizeof(mote__kv_block); }
+static size_t slab_struct_bytes(size_t n_blocks)
+{
+    return sizeof(mote__kv_slab) + n_blocks * sizeof(mote__kv_block);
+}
 
 static void slab_free(mote__kv_pool *p, mote__kv_slab *s)
 {
@@ -64,7 +67,9 @@ static void slab_ready(mote__kv_pool *p, mote__kv_slab *s, size_t n)
     mote__meter_add(p->meter, MOTE_MEM_KV_SLACK, bytes - s->counted_bytes);
     s->counted_bytes = bytes;
     for (size_t i = end; i-- > s->n_ready;) {
-        s->block[i] = (mote__kv_block){ .data = s->data + i * p->layout.block_bytes, .slab = s, .next_free = s->free };
+        s->block[i] = (mote__kv_block){ .data = s->data + i * p->layout.block_bytes,
+                                        .slab = s,
+                                        .next_free = s->free };
         s->free = &s->block[i];
     }
     s->n_ready = end;
@@ -76,7 +81,9 @@ static mote__kv_slab *slab_new(mote__kv_pool *p, size_t n)
     if (!s)
         return NULL;
     s->bytes = p->layout.block_bytes * n;
-    s->data = (s->bytes < 2 * MOTE_LARGE_PAGE ? mote__map_pages : mote__map_large_pages)(NULL, MOTE_MEM_KV_SLACK, &s->bytes);
+    s->data = (s->bytes < 2 * MOTE_LARGE_PAGE
+                   ? mote__map_pages
+                   : mote__map_large_pages)(NULL, MOTE_MEM_KV_SLACK, &s->bytes);
     if (!s->data) {
         mote__free(p->meter, MOTE_MEM_KV_SLACK, s, slab_struct_bytes(n));
         return NULL;
@@ -94,11 +101,14 @@ static mote__kv_slab *slab_new(mote__kv_pool *p, size_t n)
 mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
 {
     pthread_mutex_lock(&p->mutex);
-    mote__kv_slab *s = p->slabs;           /* the newest slab is first; older ones are mostly full */
+    /* the newest slab is first; older ones are mostly full */
+    mote__kv_slab *s = p->slabs;
     while (s && !s->free && s->n_ready == s->n_blocks)
         s = s->next;
     if (!s)
-        s = slab_new(p, p->n_slabs < 2 ? 1 : p->n_slabs < 6 ? (size_t)1 << (p->n_slabs - 1) : SLAB_BLOCKS);
+        s = slab_new(p, p->n_slabs < 2   ? 1
+                        : p->n_slabs < 6 ? (size_t)1 << (p->n_slabs - 1)
+                                         : SLAB_BLOCKS);
     mote__kv_block *b = NULL;
     if (s) {
         if (!s->free)
@@ -107,7 +117,8 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
         s->free = b->next_free;
         s->n_used++;
         p->n_blocks_used++;
-        if (b->used)                                   /* fresh pages are zero; nothing of an earlier owner may reach a disk */
+        /* fresh pages are zero; nothing of an earlier owner may reach a disk */
+        if (b->used)
             memset(b->data, 0, p->layout.block_bytes);
         b->used = 1;
         atomic_store(&b->refs, 1);

@@ -3,10 +3,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* MAX_KEY_BYTES: codes of an MXFP4 key; TABLE: blocks of the first table: 16,384 tokens in 512 bytes */
+/* MAX_KEY_BYTES: codes of an MXFP4 key; TABLE: blocks of the first table: 16,384 tokens in 512
+ * bytes */
 enum { MAX_KEY_BYTES = MOTE_MAX_HEAD_DIM / 2, TABLE = 64 };
 
-void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool) { *c = (mote__kv_cache){ .pool = pool }; }
+void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool)
+{
+    *c = (mote__kv_cache){ .pool = pool };
+}
 
 static void drop_blocks(mote__kv_cache *c, size_t keep)
 {
@@ -71,7 +75,8 @@ static void set_entries(mote__kv_cache *c, size_t n_tokens)
 int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *c, size_t n_tokens)
 {
     mote__kv_cache_init(copy, c->pool);
-    size_t need = (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS, full = n_tokens / MOTE_BLOCK_TOKENS;
+    size_t need = (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS,
+           full = n_tokens / MOTE_BLOCK_TOKENS;
     assert(need <= c->n_blocks);
     if (grow_table(copy, need))
         return MOTE_ENOMEM;
@@ -108,25 +113,28 @@ int mote__kv_cache_adopt(mote__kv_cache *c, mote__kv_block *const *blocks, size_
     return 0;
 }
 
-void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *main, const float *index)
+void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *main,
+                  const float *index)
 {
     const mote__kv_layout *l = &c->pool->layout;
     const mote__kv_source *s = &l->source[source];
     uint8_t *block = c->blocks[entry / s->entries]->data;
     assert(atomic_load_explicit(&c->blocks[entry / s->entries]->refs, memory_order_relaxed) == 1);
     size_t i = entry % s->entries;
-    s->main->encode(block + s->main_codes + i * s->main_code_bytes, block + s->main_scales + i * s->main_scale_bytes, main, l->main_dim);
+    s->main->encode(block + s->main_codes + i * s->main_code_bytes,
+                    block + s->main_scales + i * s->main_scale_bytes, main, l->main_dim);
     if (!s->tiled) {
-        s->index->encode(block + s->index_codes + i * s->index_code_bytes, block + s->index_scales + i * s->index_scale_bytes, index,
-                         l->index_dim);
+        s->index->encode(block + s->index_codes + i * s->index_code_bytes,
+                         block + s->index_scales + i * s->index_scale_bytes, index, l->index_dim);
         return;
     }
     uint8_t codes[MAX_KEY_BYTES], scales[MAX_KEY_BYTES / 16];
     assert(s->index_code_bytes <= sizeof codes);
     s->index->encode(codes, scales, index, l->index_dim);
     size_t tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
-    mote__index_tile_put(block + s->index_codes + tile * s->index_code_bytes, block + s->index_scales + tile * s->index_scale_bytes,
-                         l->index_dim, i % MOTE_INDEX_TILE, codes, scales);
+    mote__index_tile_put(block + s->index_codes + tile * s->index_code_bytes,
+                         block + s->index_scales + tile * s->index_scale_bytes, l->index_dim,
+                         i % MOTE_INDEX_TILE, codes, scales);
 }
 
 void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry)
@@ -136,12 +144,14 @@ void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, s
     mote__kv_ref keys = mote__kv_index(c, source, entry / s->entries);
     size_t i = entry % s->entries;
     if (!s->tiled) {
-        s->index->decode(dst, keys.codes + i * s->index_code_bytes, keys.scales + i * s->index_scale_bytes, l->index_dim);
+        s->index->decode(dst, keys.codes + i * s->index_code_bytes,
+                         keys.scales + i * s->index_scale_bytes, l->index_dim);
         return;
     }
     uint8_t codes[MAX_KEY_BYTES], scales[MAX_KEY_BYTES / 16];
     size_t tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
-    mote__index_tile_get(codes, scales, l->index_dim, i % MOTE_INDEX_TILE, keys.codes + tile * s->index_code_bytes,
+    mote__index_tile_get(codes, scales, l->index_dim, i % MOTE_INDEX_TILE,
+                         keys.codes + tile * s->index_code_bytes,
                          keys.scales + tile * s->index_scale_bytes);
     s->index->decode(dst, codes, scales, l->index_dim);
 }

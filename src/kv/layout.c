@@ -3,14 +3,18 @@
 #include <string.h>
 
 static const mote_mem_class part_class[MOTE_ARCHS][4] = {
-    [MOTE_ARCH_V41] = { MOTE_MEM_KV_MAIN_CODES, MOTE_MEM_KV_MAIN_SCALES, MOTE_MEM_KV_INDEX_CODES, MOTE_MEM_KV_INDEX_SCALES },
-    [MOTE_ARCH_DENSE] = { MOTE_MEM_KV_KEY_CODES, MOTE_MEM_KV_KEY_SCALES, MOTE_MEM_KV_VALUE_CODES, MOTE_MEM_KV_VALUE_SCALES },
+    [MOTE_ARCH_V41] = { MOTE_MEM_KV_MAIN_CODES, MOTE_MEM_KV_MAIN_SCALES, MOTE_MEM_KV_INDEX_CODES,
+                        MOTE_MEM_KV_INDEX_SCALES },
+    [MOTE_ARCH_DENSE] = { MOTE_MEM_KV_KEY_CODES, MOTE_MEM_KV_KEY_SCALES, MOTE_MEM_KV_VALUE_CODES,
+                          MOTE_MEM_KV_VALUE_SCALES },
 };
 
 void mote__kv_layout_init(mote__kv_layout *l, const mote__config *c, const mote__kv_spec *spec)
 {
-    *l = (mote__kv_layout){ .n_sources = c->n_kv_sources, .main_dim = mote__kv_dim(c, MOTE_KV_MAIN),
-                            .index_dim = mote__kv_dim(c, MOTE_KV_INDEX), .spec = *spec };
+    *l = (mote__kv_layout){ .n_sources = c->n_kv_sources,
+                            .main_dim = mote__kv_dim(c, MOTE_KV_MAIN),
+                            .index_dim = mote__kv_dim(c, MOTE_KV_INDEX),
+                            .spec = *spec };
     memcpy(l->part_class, part_class[c->arch], sizeof l->part_class);
     size_t at = 0;
     for (size_t i = 0; i < l->n_sources; i++) {
@@ -36,7 +40,10 @@ void mote__kv_layout_init(mote__kv_layout *l, const mote__config *c, const mote_
     l->block_bytes = at;
 }
 
-double mote__kv_layout_bytes_per_token(const mote__kv_layout *l) { return (double)l->block_bytes / MOTE_BLOCK_TOKENS; }
+double mote__kv_layout_bytes_per_token(const mote__kv_layout *l)
+{
+    return (double)l->block_bytes / MOTE_BLOCK_TOKENS;
+}
 
 double mote__kv_layout_part_per_token(const mote__kv_layout *l, int part)
 {

@@ -1,29 +1,55 @@
-/* The text of --kv: parsing, writing back, and the sums that follow from formats and geometry alone. */
+/* The text of --kv: parsing, writing back, and the sums that follow from formats and geometry
+ * alone. */
 #include "kv/spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every part takes every format of the table: the lab wants to know what each costs. Only MXFP4 indexer keys have the exact
- * integer products; others are decoded tile by tile. A dense model was trained for no format, so it gets what its activations have. */
-typedef struct part { const char *name; mote__kvfmt_id dflt; } part;
-static const struct arch { int n_parts, n_plain; part parts[MOTE_KV_PARTS]; const char *text, *names; } archs[MOTE_ARCHS] = {
-    [MOTE_ARCH_V41] = { 3, 1, { { "main", MOTE_KV_FP4 }, { "index", MOTE_KV_MXFP4 }, { "window", MOTE_KV_FP8 } },
-                        "main=fp4,index=mxfp4,window=fp8", "main, index, window" },
-    [MOTE_ARCH_DENSE] = { 2, 2, { { "key", MOTE_KV_BF16 }, { "value", MOTE_KV_BF16 } }, "key=bf16,value=bf16", "key, value" },
+/* Every part takes every format of the table: the lab wants to know what each costs. Only MXFP4
+ * indexer keys have the exact integer products; others are decoded tile by tile. A dense model was
+ * trained for no format, so it gets what its activations have. */
+typedef struct part {
+    const char *name;
+    mote__kvfmt_id dflt;
+} part;
+static const struct arch {
+    int n_parts, n_plain;
+    part parts[MOTE_KV_PARTS];
+    const char *text, *names;
+} archs[MOTE_ARCHS] = {
+    [MOTE_ARCH_V41] = { 3,
+                        1,
+                        { { "main", MOTE_KV_FP4 },
+                          { "index", MOTE_KV_MXFP4 },
+                          { "window", MOTE_KV_FP8 } },
+                        "main=fp4,index=mxfp4,window=fp8",
+                        "main, index, window" },
+    [MOTE_ARCH_DENSE] = { 2,
+                          2,
+                          { { "key", MOTE_KV_BF16 }, { "value", MOTE_KV_BF16 } },
+                          "key=bf16,value=bf16",
+                          "key, value" },
 };
 
-const char *mote__kv_part_name(const mote__config *c, mote__kv_part p) { return archs[c->arch].parts[p].name; }
+const char *mote__kv_part_name(const mote__config *c, mote__kv_part p)
+{
+    return archs[c->arch].parts[p].name;
+}
 const char *mote__kv_default(const mote__config *c) { return archs[c->arch].text; }
 
 size_t mote__kv_dim(const mote__config *c, mote__kv_part p)
 {
-    return c->arch == MOTE_ARCH_DENSE ? c->n_kv_heads * c->head_dim : p == MOTE_KV_INDEX ? c->index_head_dim : c->head_dim;
+    return c->arch == MOTE_ARCH_DENSE ? c->n_kv_heads * c->head_dim
+           : p == MOTE_KV_INDEX       ? c->index_head_dim
+                                      : c->head_dim;
 }
 
 /* A word of the text; messages show at most this much of it. */
-typedef struct word { const char *at; size_t n; } word;
+typedef struct word {
+    const char *at;
+    size_t n;
+} word;
 #define SHOW(w) (int)((w).n < 60 ? (w).n : 60), (w).at
 
 static int same(word w, const char *s) { return strlen(s) == w.n && !memcmp(s, w.at, w.n); }
@@ -34,7 +60,8 @@ static const char *known_formats(char *buf, size_t size)
     size_t used = 0;
     buf[0] = 0;
     for (int f = 0; f < MOTE_KV_FORMATS && used < size; f++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%s", f ? ", " : "", mote__kvfmts[f].name);
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", f ? ", " : "",
+                                 mote__kvfmts[f].name);
     return buf;
 }
 
@@ -43,10 +70,11 @@ static int find_format(mote__kvfmt_id *id, word value, word whole, mote_err *err
     char known[200];
     const mote__kvfmt *f = mote__kvfmt_find(value.at, value.n);
     if (!f && value.n == whole.n)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s' is no format; there are %s", SHOW(value), known_formats(known, sizeof known));
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s' is no format; there are %s",
+                          SHOW(value), known_formats(known, sizeof known));
     if (!f)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no format; there are %s", SHOW(whole), SHOW(value),
-                          known_formats(known, sizeof known));
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no format; there are %s",
+                          SHOW(whole), SHOW(value), known_formats(known, sizeof known));
     *id = f->id;
     return MOTE_OK;
 }
@@ -64,30 +92,39 @@ static size_t find_source(word layer, const mote__config *c)
 }
 
 /* What the words said: MOTE_KV_FORMATS = nothing. */
-typedef struct said { mote__kvfmt_id plain[MOTE_KV_PARTS], source[2][MOTE_MAX_SOURCES]; } said;
+typedef struct said {
+    mote__kvfmt_id plain[MOTE_KV_PARTS], source[2][MOTE_MAX_SOURCES];
+} said;
 
 /* Format `value` for one part, of all sources or of the one on layer `layer`. */
-static int set_part(said *s, int p, word layer, word value, word whole, const mote__config *c, mote_err *err)
+static int set_part(said *s, int p, word layer, word value, word whole, const mote__config *c,
+                    mote_err *err)
 {
     const struct arch *arch = &archs[c->arch];
     mote__kvfmt_id *slot = &s->plain[p];
     if (layer.at) {
         if (p == MOTE_KV_WINDOW)
-            return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': window has one format for all layers", SHOW(whole));
+            return mote__fail(err, MOTE_EINVAL,
+                              "kv formats: '%.*s': window has one format for all layers",
+                              SHOW(whole));
         size_t source = find_source(layer, c);
         if (source == c->n_kv_sources) {
             char known[200] = "";
             size_t used = 0;
             for (size_t i = 0; i < c->n_kv_sources && used < sizeof known; i++)
-                used += (size_t)snprintf(known + used, sizeof known - used, "%s%zu", i ? ", " : "", c->kv_sources[i]);
-            return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no KV source of this model; there are %s",
-                              SHOW(whole), SHOW(layer), known);
+                used += (size_t)snprintf(known + used, sizeof known - used, "%s%zu", i ? ", " : "",
+                                         c->kv_sources[i]);
+            return mote__fail(
+                err, MOTE_EINVAL,
+                "kv formats: '%.*s': '%.*s' is no KV source of this model; there are %s",
+                SHOW(whole), SHOW(layer), known);
         }
         slot = &s->source[p][source];
     }
     if (*slot != MOTE_KV_FORMATS)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice", SHOW(whole), arch->parts[p].name,
-                          layer.at ? "." : "", layer.at ? (int)layer.n : 0, layer.at ? layer.at : "");
+        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice",
+                          SHOW(whole), arch->parts[p].name, layer.at ? "." : "",
+                          layer.at ? (int)layer.n : 0, layer.at ? layer.at : "");
     return find_format(slot, value, whole, err);
 }
 
@@ -113,8 +150,9 @@ static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
     while (p < arch->n_parts && !same(name, arch->parts[p].name))
         p++;
     if (p == arch->n_parts)
-        return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': '%.*s' is no part of the cache; there are %s", SHOW(whole), SHOW(name),
-                          arch->names);
+        return mote__fail(err, MOTE_EINVAL,
+                          "kv formats: '%.*s': '%.*s' is no part of the cache; there are %s",
+                          SHOW(whole), SHOW(name), arch->names);
     return set_part(s, p, layer, value, whole, c, err);
 }
 
@@ -122,12 +160,14 @@ static int check_group(mote__kvfmt_id id, size_t dim, const char *key, mote_err 
 {
     const mote__kvfmt *f = &mote__kvfmts[id];
     if (f->group && dim % f->group)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "kv formats: %s stores groups of %u values, this model's '%s' is %zu", f->name,
-                          f->group, key, dim);
+        return mote__fail(err, MOTE_EUNSUPPORTED,
+                          "kv formats: %s stores groups of %u values, this model's '%s' is %zu",
+                          f->name, f->group, key, dim);
     return MOTE_OK;
 }
 
-int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config, mote_err *err)
+int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config,
+                        mote_err *err)
 {
     said s;
     for (int p = 0; p < MOTE_KV_PARTS; p++)
@@ -137,7 +177,8 @@ int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__confi
     while (text && *text) {
         size_t n = strcspn(text, ",");
         if (n == 0 || (text[n] == ',' && !text[n + 1]))
-            return mote__fail(err, MOTE_EINVAL, "kv formats: an empty word before or after a comma");
+            return mote__fail(err, MOTE_EINVAL,
+                              "kv formats: an empty word before or after a comma");
         int rc = parse_word(&s, (word){ text, n }, config, err);
         if (rc)
             return rc;
@@ -150,18 +191,21 @@ int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__confi
     memset(spec, 0, sizeof *spec);
     spec->window = arch->n_parts > MOTE_KV_WINDOW ? s.plain[MOTE_KV_WINDOW] : MOTE_KV_BF16;
     int rc = check_group(spec->window, config->head_dim, "head_dim", err);
-    int dense = config->arch == MOTE_ARCH_DENSE;         /* vectors of both parts are heads */
+    int dense = config->arch == MOTE_ARCH_DENSE; /* vectors of both parts are heads */
     for (size_t i = 0; !rc && i < config->n_kv_sources; i++) {
         spec->main[i] = s.source[0][i] != MOTE_KV_FORMATS ? s.source[0][i] : s.plain[MOTE_KV_MAIN];
-        spec->index[i] = s.source[1][i] != MOTE_KV_FORMATS ? s.source[1][i] : s.plain[MOTE_KV_INDEX];
+        spec->index[i] = s.source[1][i] != MOTE_KV_FORMATS ? s.source[1][i]
+                                                           : s.plain[MOTE_KV_INDEX];
         rc = check_group(spec->main[i], config->head_dim, "head_dim", err);
         if (!rc)
-            rc = check_group(spec->index[i], dense ? config->head_dim : config->index_head_dim, dense ? "head_dim" : "index_head_dim", err);
+            rc = check_group(spec->index[i], dense ? config->head_dim : config->index_head_dim,
+                             dense ? "head_dim" : "index_head_dim", err);
     }
     return rc;
 }
 
-/* The format most sources have, so that the fewest layers need naming; ties go to the first source's. */
+/* The format most sources have, so that the fewest layers need naming; ties go to the first
+ * source's. */
 static mote__kvfmt_id most(const mote__kvfmt_id *formats, size_t n)
 {
     size_t count[MOTE_KV_FORMATS] = { 0 };
@@ -185,10 +229,12 @@ char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config)
     for (int p = 0; p < 2; p++) {
         const mote__kvfmt_id *formats = p == MOTE_KV_MAIN ? spec->main : spec->index;
         mote__kvfmt_id plain = most(formats, config->n_kv_sources);
-        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", p ? "," : "", arch->parts[p].name, mote__kvfmts[plain].name);
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", p ? "," : "",
+                                 arch->parts[p].name, mote__kvfmts[plain].name);
         for (size_t i = 0; i < config->n_kv_sources; i++)
             if (formats[i] != plain)
-                used += (size_t)snprintf(text + used, size - used, ",%s.%zu=%s", arch->parts[p].name, config->kv_sources[i],
+                used += (size_t)snprintf(text + used, size - used, ",%s.%zu=%s",
+                                         arch->parts[p].name, config->kv_sources[i],
                                          mote__kvfmts[formats[i]].name);
     }
     if (arch->n_parts > MOTE_KV_WINDOW)
@@ -196,7 +242,8 @@ char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config)
     return text;
 }
 
-double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *c, double per_part[4])
+double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *c,
+                                     double per_part[4])
 {
     double sum[4] = { 0 };
     for (size_t i = 0; i < c->n_kv_sources; i++) {
@@ -215,5 +262,6 @@ double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__conf
 size_t mote__kv_spec_window_bytes(const mote__kv_spec *spec, const mote__config *c)
 {
     const mote__kvfmt *f = &mote__kvfmts[spec->window];
-    return c->n_layers * c->window * (mote__kvfmt_code_bytes(f, c->head_dim) + mote__kvfmt_scale_bytes(f, c->head_dim));
+    return c->n_layers * c->window *
+           (mote__kvfmt_code_bytes(f, c->head_dim) + mote__kvfmt_scale_bytes(f, c->head_dim));
 }

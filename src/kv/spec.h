@@ -1,40 +1,52 @@
 /* Which format each part of the cache is stored in, and the text that says so.
  *
  * Grammar, words separated by commas, no blanks:   word = FORMAT | PART=FORMAT | PART.LAYER=FORMAT
- *   PART    V4.1: main, index or window; FORMAT alone means main=FORMAT.   Dense models: key or value; FORMAT alone means both
- *   LAYER   a KV source of the model; not for window. It wins over the plain part, whatever the order.
- * What is not named keeps its default: main=fp4,index=mxfp4,window=fp8, what V4.1 was trained for, and key=bf16,value=bf16.
- * Naming the same thing twice is an error. */
+ *   PART    V4.1: main, index or window; FORMAT alone means main=FORMAT.   Dense models: key or
+ * value; FORMAT alone means both LAYER   a KV source of the model; not for window. It wins over the
+ * plain part, whatever the order. What is not named keeps its default:
+ * main=fp4,index=mxfp4,window=fp8, what V4.1 was trained for, and key=bf16,value=bf16. Naming the
+ * same thing twice is an error. */
 #ifndef MOTE_KV_SPEC_H
 #define MOTE_KV_SPEC_H
 
 #include "file/config.h"
 #include "num/kvfmt.h"
 
-/* main[i], index[i]: the two parts of config->kv_sources[i]; in a dense model its keys and its values (and no window) */
-typedef struct mote__kv_spec { mote__kvfmt_id main[MOTE_MAX_SOURCES], index[MOTE_MAX_SOURCES], window; } mote__kv_spec;
+/* main[i], index[i]: the two parts of config->kv_sources[i]; in a dense model its keys and its
+ * values (and no window) */
+typedef struct mote__kv_spec {
+    mote__kvfmt_id main[MOTE_MAX_SOURCES], index[MOTE_MAX_SOURCES], window;
+} mote__kv_spec;
 
-/* text: NULL or "" = the default. MOTE_EINVAL names the bad word and what is known; MOTE_EUNSUPPORTED a format whose groups do
- * not divide this model's vectors. */
-int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config, mote_err *err);
+/* text: NULL or "" = the default. MOTE_EINVAL names the bad word and what is known;
+ * MOTE_EUNSUPPORTED a format whose groups do not divide this model's vectors. */
+int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config,
+                        mote_err *err);
 
-/* The shortest text that parses to `spec`, all parts named ("main=fp4,main.8=fp8,index=mxfp4,window=fp8"); malloc'd, NULL
- * when out of memory. */
+/* The shortest text that parses to `spec`, all parts named
+ * ("main=fp4,main.8=fp8,index=mxfp4,window=fp8"); malloc'd, NULL when out of memory. */
 char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config);
 
 typedef enum mote__kv_part {
-    MOTE_KV_MAIN, MOTE_KV_INDEX, MOTE_KV_WINDOW, MOTE_KV_PARTS, MOTE_KV_KEY = MOTE_KV_MAIN, MOTE_KV_VALUE = MOTE_KV_INDEX
+    MOTE_KV_MAIN,
+    MOTE_KV_INDEX,
+    MOTE_KV_WINDOW,
+    MOTE_KV_PARTS,
+    MOTE_KV_KEY = MOTE_KV_MAIN,
+    MOTE_KV_VALUE = MOTE_KV_INDEX
 } mote__kv_part;
 /* "main", "key", ...: what the part is called in this model. */
 const char *mote__kv_part_name(const mote__config *config, mote__kv_part part);
 /* The whole default as a text. */
 const char *mote__kv_default(const mote__config *config);
-/* Values per entry of part MAIN or INDEX of a source. A dense model's are n_kv_heads vectors of head_dim, one after the other. */
+/* Values per entry of part MAIN or INDEX of a source. A dense model's are n_kv_heads vectors of
+ * head_dim, one after the other. */
 size_t mote__kv_dim(const mote__config *config, mote__kv_part part);
 
-/* Exact bytes of global KV per token: parts[0..3] = codes and scales of part MAIN, codes and scales of part INDEX; returns the sum.
- * (Exact: ratios are powers of two.) */
-double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *config, double parts[4]);
+/* Exact bytes of global KV per token: parts[0..3] = codes and scales of part MAIN, codes and scales
+ * of part INDEX; returns the sum. (Exact: ratios are powers of two.) */
+double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *config,
+                                     double parts[4]);
 /* Bytes of window KV of one sequence, all layers, codes and scales; 0 in a dense model. */
 size_t mote__kv_spec_window_bytes(const mote__kv_spec *spec, const mote__config *config);
 

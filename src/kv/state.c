@@ -6,7 +6,8 @@ static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 static int allocate(mote__kv_state *s)
 {
-    size_t rings = round64(s->n_layers * sizeof(mote__kv_ring)), rows = round64(s->n_layers * s->window * s->row_bytes);
+    size_t rings = round64(s->n_layers * sizeof(mote__kv_ring)),
+           rows = round64(s->n_layers * s->window * s->row_bytes);
     s->bytes = rings + rows + s->pending_floats * sizeof(float);
     s->memory = mote__alloc(s->meter, MOTE_MEM_KV_WINDOW, s->bytes);
     if (!s->memory)
@@ -17,10 +18,15 @@ static int allocate(mote__kv_state *s)
     return 0;
 }
 
-int mote__kv_state_init(mote__kv_state *s, const mote__config *c, const mote__kv_spec *spec, mote__meter *meter)
+int mote__kv_state_init(mote__kv_state *s, const mote__config *c, const mote__kv_spec *spec,
+                        mote__meter *meter)
 {
-    *s = (mote__kv_state){ .n_layers = c->n_layers, .window = c->window, .dim = c->head_dim, .n_sources = c->n_kv_sources,
-                           .fmt = &mote__kvfmts[spec->window], .meter = meter };
+    *s = (mote__kv_state){ .n_layers = c->n_layers,
+                           .window = c->window,
+                           .dim = c->head_dim,
+                           .n_sources = c->n_kv_sources,
+                           .fmt = &mote__kvfmts[spec->window],
+                           .meter = meter };
     s->code_bytes = mote__kvfmt_code_bytes(s->fmt, s->dim);
     s->row_bytes = s->code_bytes + mote__kvfmt_scale_bytes(s->fmt, s->dim);
     for (size_t i = 0; i < s->n_sources; i++) {
@@ -57,9 +63,13 @@ void mote__kv_state_clear_windows(mote__kv_state *s, size_t first, size_t last)
         s->ring[l] = (mote__kv_ring){ 0 };
 }
 
-void mote__kv_state_clear_pending(mote__kv_state *s) { memset(s->n_pending, 0, sizeof s->n_pending); }
+void mote__kv_state_clear_pending(mote__kv_state *s)
+{
+    memset(s->n_pending, 0, sizeof s->n_pending);
+}
 
-void mote__kv_window_push(mote__kv_state *s, size_t layer, uint64_t pos, const uint8_t *rows, size_t n)
+void mote__kv_window_push(mote__kv_state *s, size_t layer, uint64_t pos, const uint8_t *rows,
+                          size_t n)
 {
     mote__kv_ring *r = &s->ring[layer];
     if (n == 0)

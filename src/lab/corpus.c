@@ -4,7 +4,8 @@
 
 #include "base/err.h"
 
-int lab_text_init(lab_text *t, const mote_model *model, const char *path, const char *text, size_t n_bytes, int flags, mote_err *err)
+int lab_text_init(lab_text *t, const mote_model *model, const char *path, const char *text,
+                  size_t n_bytes, int flags, mote_err *err)
 {
     mote_model_info info;
     mote_model_get_info(model, &info);
@@ -22,16 +23,19 @@ void lab_text_deinit(lab_text *t)
     *t = (lab_text){ 0 };
 }
 
-int lab_text_windows(const lab_text *t, const mote_model *model, size_t ctx, size_t most, size_t *n, mote_err *err)
+int lab_text_windows(const lab_text *t, const mote_model *model, size_t ctx, size_t most, size_t *n,
+                     mote_err *err)
 {
     mote_model_info info;
     mote_model_get_info(model, &info);
     if (ctx > info.max_context)
-        return mote__fail(err, MOTE_EINVAL, "--ctx: %zu is more than the model's %zu tokens", ctx, info.max_context);
+        return mote__fail(err, MOTE_EINVAL, "--ctx: %zu is more than the model's %zu tokens", ctx,
+                          info.max_context);
     size_t whole = t->n_ids / (ctx - 1);
     if (!whole)
-        return mote__fail(err, MOTE_EINVAL, "%s: %zu tokens are too few for a window of %zu (BOS and %zu)", t->path, t->n_ids, ctx,
-                          ctx - 1);
+        return mote__fail(err, MOTE_EINVAL,
+                          "%s: %zu tokens are too few for a window of %zu (BOS and %zu)", t->path,
+                          t->n_ids, ctx, ctx - 1);
     *n = most && most < whole ? most : whole;
     return MOTE_OK;
 }

@@ -12,7 +12,7 @@ json_t *lab_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 /* What is gathered over the windows of one context for one format. */
 typedef struct row {
-    lab_case c, cold;              /* as asked; and the same without the store */
+    lab_case c, cold; /* as asked; and the same without the store */
     const lab_store *store;
     mote_restored found;
     int exact;
@@ -26,7 +26,8 @@ static int fill(void *ctx, mote_session *session, const int32_t *ids, size_t n_i
     row *r = ctx;
     r->found = (mote_restored){ .exact = 1 };
     /* the last two tokens are left out, so that something is left to predict */
-    return r->store->fill(r->store->ctx, session, ids, n_ids > 2 ? n_ids - 2 : 0, &r->found, &r->exact, err);
+    return r->store->fill(r->store->ctx, session, ids, n_ids > 2 ? n_ids - 2 : 0, &r->found,
+                          &r->exact, err);
 }
 
 static void gather(row *r, size_t n_ids, int has_kl)
@@ -60,8 +61,8 @@ static void gather_cold(row *r, size_t n_ids)
     lab_sum_gap(&r->difference);
 }
 
-int lab_speed(mote_model *model, const mote_session_params *params, const int32_t *window, size_t n, size_t n_decode, double *prefill,
-              double *decode, mote_err *err)
+int lab_speed(mote_model *model, const mote_session_params *params, const int32_t *window, size_t n,
+              size_t n_decode, double *prefill, double *decode, mote_err *err)
 {
     mote_session *session = NULL;
     n_decode = n / 2 < n_decode ? n / 2 : n_decode;
@@ -82,16 +83,29 @@ int lab_speed(mote_model *model, const mote_session_params *params, const int32_
     return rc;
 }
 
-static json_t *row_json(const row *r, const lab_formats *f, size_t ctx, size_t n_windows, double prefill, double decode)
+static json_t *row_json(const row *r, const lab_formats *f, size_t ctx, size_t n_windows,
+                        double prefill, double decode)
 {
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "kv", r->c.params.kv, "ctx", (json_int_t)ctx, "windows", (json_int_t)n_windows,
-                          "tokens", (json_int_t)r->loss.n);
-    int is_base = f->base && !f->store && !strcmp(r->c.params.kv, f->base), is_bf16 = f->base && !strcmp(f->base, "bf16");
-    double kl = is_base ? 0 : lab_sum_mean(&r->kl), same = is_base ? 1 : lab_sum_mean(&r->same), loss = lab_sum_mean(&r->loss);
-    const struct { const char *name; double value; } reals[] = {
-        { "loss", loss }, { "loss_se", lab_sum_error(&r->loss) }, { "perplexity", exp(loss) }, { "kl", kl },
-        { "kl_se", is_base ? 0 : lab_sum_error(&r->kl) }, { "kl_vs_bf16", is_bf16 ? kl : (double)NAN }, { "top1_agreement", same },
-        { "kv_bytes_per_token", r->c.kv_bytes }, { "prefill_tokens_per_s", prefill }, { "decode_tokens_per_s", decode },
+    json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "kv", r->c.params.kv, "ctx", (json_int_t)ctx,
+                          "windows", (json_int_t)n_windows, "tokens", (json_int_t)r->loss.n);
+    int is_base = f->base && !f->store && !strcmp(r->c.params.kv, f->base),
+        is_bf16 = f->base && !strcmp(f->base, "bf16");
+    double kl = is_base ? 0 : lab_sum_mean(&r->kl), same = is_base ? 1 : lab_sum_mean(&r->same),
+           loss = lab_sum_mean(&r->loss);
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {
+        { "loss", loss },
+        { "loss_se", lab_sum_error(&r->loss) },
+        { "perplexity", exp(loss) },
+        { "kl", kl },
+        { "kl_se", is_base ? 0 : lab_sum_error(&r->kl) },
+        { "kl_vs_bf16", is_bf16 ? kl : (double)NAN },
+        { "top1_agreement", same },
+        { "kv_bytes_per_token", r->c.kv_bytes },
+        { "prefill_tokens_per_s", prefill },
+        { "decode_tokens_per_s", decode },
         { "full_pass_tokens_per_s", (double)r->n_run / r->seconds },
     };
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
@@ -101,7 +115,8 @@ static json_t *row_json(const row *r, const lab_formats *f, size_t ctx, size_t n
         return o;
     json_object_set_new(o, "reused_tokens", json_integer((json_int_t)r->reused));
     json_object_set_new(o, "replayed_tokens", json_integer((json_int_t)r->replayed));
-    json_object_set_new(o, "computed_tokens", json_integer((json_int_t)(n_windows * ctx - r->reused)));
+    json_object_set_new(o, "computed_tokens",
+                        json_integer((json_int_t)(n_windows * ctx - r->reused)));
     json_object_set_new(o, "exact", json_boolean(r->all_exact));
     json_object_set_new(o, "cold_loss", lab_real(lab_sum_mean(&r->cold_loss)));
     json_object_set_new(o, "cold_perplexity", lab_real(exp(lab_sum_mean(&r->cold_loss))));
@@ -110,16 +125,19 @@ static json_t *row_json(const row *r, const lab_formats *f, size_t ctx, size_t n
     return o;
 }
 
-/* One window: the base and all formats side by side; then, for what the store shortened, cold runs of the same tokens. */
-static int measure_window(mote_model *model, const lab_formats *f, row *rows, lab_case *base, const int32_t *window, size_t ctx,
-                          const char *what, const lab_progress *progress, mote_err *err)
+/* One window: the base and all formats side by side; then, for what the store shortened, cold runs
+ * of the same tokens. */
+static int measure_window(mote_model *model, const lab_formats *f, row *rows, lab_case *base,
+                          const int32_t *window, size_t ctx, const char *what,
+                          const lab_progress *progress, mote_err *err)
 {
     lab_case **cases = calloc(f->n_kv + 1, sizeof *cases);
     if (!cases)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu formats", f->n_kv);
     size_t n = 0;
     const lab_case *yardstick = NULL;
-    for (size_t k = 0; k < f->n_kv; k++)               /* a format that is the base, and cold, serves as it */
+    /* a format that is the base, and cold, serves as it */
+    for (size_t k = 0; k < f->n_kv; k++)
         if (f->base && !f->store && !strcmp(f->kv[k], f->base))
             yardstick = &rows[k].c;
     if (f->base && !yardstick) {
@@ -140,14 +158,16 @@ static int measure_window(mote_model *model, const lab_formats *f, row *rows, la
             cases[n++] = &rows[k].cold;
     }
     if (!rc && n)
-        rc = lab_measure(model, window, ctx, cases, n, NULL, "the same without the store", progress, err);
+        rc = lab_measure(model, window, ctx, cases, n, NULL, "the same without the store", progress,
+                         err);
     for (size_t k = 0; !rc && f->store && k < f->n_kv; k++)
         gather_cold(&rows[k], ctx);
     free(cases);
     return rc;
 }
 
-static int measure_context(json_t *out, mote_model *model, const lab_text *text, const lab_formats *f, size_t ctx, size_t n_windows,
+static int measure_context(json_t *out, mote_model *model, const lab_text *text,
+                           const lab_formats *f, size_t ctx, size_t n_windows,
                            const lab_progress *progress, mote_err *err)
 {
     size_t per_row = ctx * (f->store ? 2 : 1);
@@ -155,20 +175,25 @@ static int measure_context(json_t *out, mote_model *model, const lab_text *text,
     mote_score *scores = calloc(f->n_kv * per_row + ctx, sizeof *scores);
     int32_t *window = malloc(ctx * sizeof *window);
     lab_case base = { .params = { .kv = f->base, .prefill = MOTE_PREFILL_FULL } };
-    int rc = rows && scores && window ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory for a window of %zu tokens", ctx);
+    int rc = rows && scores && window
+                 ? MOTE_OK
+                 : mote__fail(err, MOTE_ENOMEM, "out of memory for a window of %zu tokens", ctx);
     for (size_t k = 0; !rc && k < f->n_kv; k++) {
         row *r = &rows[k];
         r->store = f->store;
         r->all_exact = 1;
         r->exact = 1;
-        r->c = (lab_case){ .params = { .kv = f->kv[k], .prefill = MOTE_PREFILL_FULL }, .scores = scores + k * per_row,
-                           .fill = f->store ? fill : NULL, .fill_ctx = r };
+        r->c = (lab_case){ .params = { .kv = f->kv[k], .prefill = MOTE_PREFILL_FULL },
+                           .scores = scores + k * per_row,
+                           .fill = f->store ? fill : NULL,
+                           .fill_ctx = r };
         r->cold = (lab_case){ .params = r->c.params, .scores = r->c.scores + (f->store ? ctx : 0) };
     }
     base.scores = scores ? scores + f->n_kv * per_row : NULL;
     for (size_t w = 0; !rc && w < n_windows; w++) {
         char what[96];
-        snprintf(what, sizeof what, "%zu formats, ctx %zu, window %zu of %zu", f->n_kv, ctx, w + 1, n_windows);
+        snprintf(what, sizeof what, "%zu formats, ctx %zu, window %zu of %zu", f->n_kv, ctx, w + 1,
+                 n_windows);
         lab_text_window(text, ctx, w, window);
         rc = measure_window(model, f, rows, &base, window, ctx, what, progress, err);
     }
@@ -190,8 +215,8 @@ static int measure_context(json_t *out, mote_model *model, const lab_text *text,
     return rc;
 }
 
-int lab_formats_run(json_t *rows, mote_model *model, const lab_text *text, const lab_formats *f, const lab_progress *progress,
-                    mote_err *err)
+int lab_formats_run(json_t *rows, mote_model *model, const lab_text *text, const lab_formats *f,
+                    const lab_progress *progress, mote_err *err)
 {
     int rc = MOTE_OK;
     for (size_t c = 0; !rc && c < f->n_ctx; c++) {

@@ -1,4 +1,5 @@
-/* Cache formats against each other on a text: loss, KL to a base, memory and speed, a JSON row per context and format. */
+/* Cache formats against each other on a text: loss, KL to a base, memory and speed, a JSON row per
+ * context and format. */
 #ifndef MOTE_LAB_FORMAT_ROWS_H
 #define MOTE_LAB_FORMAT_ROWS_H
 
@@ -7,31 +8,43 @@
 #include "lab/measure.h"
 #include "lab/corpus.h"
 
-/* A store behind the measured sessions; the caller opens and closes it, so that this file need not know its options. */
+/* A store behind the measured sessions; the caller opens and closes it, so that this file need not
+ * know its options. */
 typedef struct lab_store {
     void *ctx;
-    void (*open)(void *ctx);       /* before the sessions of a window, and `close` after them: what one window wrote */
-    void (*close)(void *ctx);      /* the next can find                                                              */
-    int (*fill)(void *ctx, mote_session *session, const int32_t *ids, size_t n_ids, mote_restored *found, int *exact, mote_err *err);
+    /* before the sessions of a window, and `close` after them: what one window wrote */
+    void (*open)(void *ctx);
+    /* the next can find */
+    void (*close)(void *ctx);
+    int (*fill)(void *ctx, mote_session *session, const int32_t *ids, size_t n_ids,
+                mote_restored *found, int *exact, mote_err *err);
 } lab_store;
 
 typedef struct lab_formats {
-    const char *const *kv;         /* [n_kv] formats, as in mote_session_params                     */
+    /* [n_kv] formats, as in mote_session_params */
+    const char *const *kv;
     size_t n_kv;
-    const uint64_t *ctx;           /* [n_ctx]                                                       */
-    size_t n_ctx, n_windows;       /* windows of each length at most, 0: all                        */
-    const char *base;              /* formats that KL is taken against; NULL: no KL                 */
-    mote_prefill prefill;          /* of the speed measurement alone                                */
-    size_t n_decode;               /* tokens of it that are decoded                                 */
-    const lab_store *store;        /* NULL: none                                                    */
+    /* [n_ctx] */
+    const uint64_t *ctx;
+    /* windows of each length at most, 0: all */
+    size_t n_ctx, n_windows;
+    /* formats that KL is taken against; NULL: no KL */
+    const char *base;
+    /* of the speed measurement alone */
+    mote_prefill prefill;
+    /* tokens of it that are decoded */
+    size_t n_decode;
+    /* NULL: none */
+    const lab_store *store;
 } lab_formats;
 
 /* Appends to `rows`: {kv, ctx, windows, tokens, loss, ...}, the fields of `mote eval`. */
-int lab_formats_run(json_t *rows, mote_model *model, const lab_text *text, const lab_formats *f, const lab_progress *progress,
-                    mote_err *err);
-/* Tokens a second of an ordinary session: all but the last n_decode tokens (at most half) are read in one step, those decoded singly. */
-int lab_speed(mote_model *model, const mote_session_params *params, const int32_t *window, size_t n, size_t n_decode, double *prefill,
-              double *decode, mote_err *err);
+int lab_formats_run(json_t *rows, mote_model *model, const lab_text *text, const lab_formats *f,
+                    const lab_progress *progress, mote_err *err);
+/* Tokens a second of an ordinary session: all but the last n_decode tokens (at most half) are read
+ * in one step, those decoded singly. */
+int lab_speed(mote_model *model, const mote_session_params *params, const int32_t *window, size_t n,
+              size_t n_decode, double *prefill, double *decode, mote_err *err);
 /* A number, or null where it is not finite. */
 json_t *lab_real(double v);
 

@@ -4,7 +4,11 @@
 #include <string.h>
 
 /* A state after some items: how it was reached is the state before and the option taken. */
-typedef struct state { double bytes, cost; size_t before; unsigned char option; } state;
+typedef struct state {
+    double bytes, cost;
+    size_t before;
+    unsigned char option;
+} state;
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -63,7 +67,9 @@ int lab_frontier_make(lab_frontier *f, const lab_item *items, size_t n_items)
         size_t n = 0;
         for (size_t i = 0; i < counts[k]; i++)
             for (size_t o = 0; o < items[k].n; o++)
-                next[n++] = (state){ layers[k][i].bytes + items[k].options[o].bytes, layers[k][i].cost + items[k].options[o].cost, i, (unsigned char)o };
+                next[n++] = (state){ layers[k][i].bytes + items[k].options[o].bytes,
+                                     layers[k][i].cost + items[k].options[o].cost, i,
+                                     (unsigned char)o };
         counts[k + 1] = prune(next, n);
         layers[k + 1] = next;
     }

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Append a comma where something is there, `part=` where a part is given, and the word; -1: no room. */
+/* Append a comma where something is there, `part=` where a part is given, and the word; -1: no
+ * room. */
 static int append(char *out, size_t room, const char *part, const char *word, size_t n)
 {
     size_t used = strlen(out), name = strlen(part), need = used + 1 + name + 1 + n + 1;
@@ -74,8 +75,9 @@ void lab_spec_join(char out[LAB_SPEC_BYTES], const lab_spec *spec, unsigned exac
     out[0] = 0;
     for (size_t p = 0; p < spec->n_parts; p++) {
         const char *comma = p ? "," : "";
-        int n = exact >> p & 1 ? snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s=f32", comma, spec->name[p])
-                               : snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s", comma, spec->words[p]);
+        int n = exact >> p & 1
+                    ? snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s=f32", comma, spec->name[p])
+                    : snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s", comma, spec->words[p]);
         used += (size_t)n;
     }
 }
@@ -90,5 +92,11 @@ static int has_windows(mote_model *model)
     return rc == MOTE_OK;
 }
 
-const char *lab_default_kv(mote_model *model) { return has_windows(model) ? "main=fp4,index=mxfp4,window=fp8" : "key=bf16,value=bf16"; }
-const char *lab_exact_kv(mote_model *model) { return has_windows(model) ? "main=f32,index=f32,window=f32" : "key=f32,value=f32"; }
+const char *lab_default_kv(mote_model *model)
+{
+    return has_windows(model) ? "main=fp4,index=mxfp4,window=fp8" : "key=bf16,value=bf16";
+}
+const char *lab_exact_kv(mote_model *model)
+{
+    return has_windows(model) ? "main=f32,index=f32,window=f32" : "key=f32,value=f32";
+}

@@ -1,5 +1,6 @@
-/* --kv texts taken apart by part of the cache and put together again, with some parts unrounded. The parts of a model are those that its default
- * formats name: main, index and window; or key and value. */
+/* --kv texts taken apart by part of the cache and put together again, with some parts unrounded.
+ * The parts of a model are those that its default formats name: main, index and window; or key and
+ * value. */
 #ifndef MOTE_LAB_KV_TEXT_H
 #define MOTE_LAB_KV_TEXT_H
 
@@ -15,8 +16,9 @@ typedef struct lab_spec {
     char name[LAB_PARTS][16], words[LAB_PARTS][LAB_SPEC_BYTES / LAB_PARTS];
 } lab_spec;
 
-/* defaults: the model's, all parts named ("main=fp4,index=mxfp4,window=fp8"); kv NULL: nothing else. A word without '=' is a main format, or,
- * where there is no main, the format of every part. 0, or -1 for a text that is too long or names no known part (formats are the engine's affair). */
+/* defaults: the model's, all parts named ("main=fp4,index=mxfp4,window=fp8"); kv NULL: nothing
+ * else. A word without '=' is a main format, or, where there is no main, the format of every part.
+ * 0, or -1 for a text that is too long or names no known part (formats are the engine's affair). */
 int lab_spec_split(lab_spec *spec, const char *kv, const char *defaults);
 /* All parts; those whose bit is set in `exact` as f32. */
 void lab_spec_join(char out[LAB_SPEC_BYTES], const lab_spec *spec, unsigned exact);

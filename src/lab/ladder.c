@@ -17,7 +17,9 @@
 enum { DECODE_TOKENS = 32, BLOCK = 256, CHUNK = 256 };
 
 /* What a step will hold at its largest. */
-typedef struct need { double weights, kv, windows, base_kv, base_windows, logits, scratch, total; } need;
+typedef struct need {
+    double weights, kv, windows, base_kv, base_windows, logits, scratch, total;
+} need;
 
 typedef struct climb {
     mote_model *model;
@@ -25,15 +27,16 @@ typedef struct climb {
     const lab_ladder *l;
     const lab_progress *progress;
     mote_model_info info;
-    const char *exact;                     /* the baseline's formats */
-    double kv, windows, base_kv, base_windows;     /* bytes per token, bytes */
-    double scratch;                        /* the largest seen so far */
+    const char *exact;                         /* the baseline's formats */
+    double kv, windows, base_kv, base_windows; /* bytes per token, bytes */
+    double scratch;                            /* the largest seen so far */
     int32_t *window;
 } climb;
 
 static double mebi(double bytes) { return bytes / 1048576; }
 
-/* Bytes a process may still take: the smallest of available memory, the limit of its control group and of its address space. */
+/* Bytes a process may still take: the smallest of available memory, the limit of its control group
+ * and of its address space. */
 static double available_bytes(void)
 {
     double available = INFINITY;
@@ -53,7 +56,7 @@ static double available_bytes(void)
     return available;
 }
 
-/* ---- memory before it is allocated -------------------------------------------------------------------------- */
+/* ---- memory before it is allocated ---- */
 
 static int formats_weigh(climb *c, mote_err *err)
 {
@@ -79,8 +82,11 @@ static need need_of(const climb *c, size_t ctx)
     mote_memory m;
     mote_model_get_memory(c->model, &m);
     double blocks = ceil((double)ctx / BLOCK) * BLOCK;
-    need n = { .weights = (double)m.bytes[MOTE_MEM_WEIGHTS], .kv = c->kv * blocks, .windows = c->windows, .scratch = c->scratch,
-                   .logits = (double)c->info.vocab * sizeof(float) * CHUNK };
+    need n = { .weights = (double)m.bytes[MOTE_MEM_WEIGHTS],
+               .kv = c->kv * blocks,
+               .windows = c->windows,
+               .scratch = c->scratch,
+               .logits = (double)c->info.vocab * sizeof(float) * CHUNK };
     if (!c->l->no_base) {
         n.base_kv = c->base_kv * blocks;
         n.base_windows = c->base_windows;
@@ -92,9 +98,11 @@ static need need_of(const climb *c, size_t ctx)
 
 static json_t *need_json(const need *n, double available)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weights", lab_real(n->weights), "kv", lab_real(n->kv), "windows", lab_real(n->windows),
-                     "baseline", lab_real(n->base_kv + n->base_windows), "logits", lab_real(n->logits), "scratch", lab_real(n->scratch), "total",
-                     lab_real(n->total), "available", lab_real(available));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weights", lab_real(n->weights),
+                     "kv", lab_real(n->kv), "windows", lab_real(n->windows), "baseline",
+                     lab_real(n->base_kv + n->base_windows), "logits", lab_real(n->logits),
+                     "scratch", lab_real(n->scratch), "total", lab_real(n->total), "available",
+                     lab_real(available));
 }
 
 /* Weights that are mapped are already there, so what is available counts on top of them. */
@@ -103,7 +111,7 @@ static double room_of(const climb *c, const need *n)
     return c->l->ram ? (double)c->l->ram : n->weights + available_bytes();
 }
 
-/* ---- one step ------------------------------------------------------------------------------------------------ */
+/* ---- one step ---- */
 
 /* An ordinary session: read, decode, and what it holds by part. */
 static int measure_use(json_t *step, climb *c, size_t ctx, mote_err *err)
@@ -125,22 +133,33 @@ static int measure_use(json_t *step, climb *c, size_t ctx, mote_err *err)
     if (!rc) {
         mote_session_get_memory(s, &held);
         mote_model_get_memory(c->model, &m);
-        c->scratch = fmax(c->scratch, fmax((double)shown.scratch_peak, (double)m.bytes[MOTE_MEM_SCRATCH]));
+        c->scratch = fmax(c->scratch,
+                          fmax((double)shown.scratch_peak, (double)m.bytes[MOTE_MEM_SCRATCH]));
         json_t *parts = json_object();
         for (int k = 0; k < MOTE_MEM_CLASSES; k++) {
-            size_t bytes = k == MOTE_MEM_WEIGHTS ? m.bytes[k] : k == MOTE_MEM_SCRATCH ? (shown.scratch_peak > m.bytes[k] ? shown.scratch_peak : m.bytes[k]) : held.bytes[k];
-            json_object_set_new(parts, mote_memory_class_name((mote_mem_class)k), json_integer((json_int_t)bytes));
+            size_t bytes = k == MOTE_MEM_WEIGHTS ? m.bytes[k]
+                           : k == MOTE_MEM_SCRATCH
+                               ? (shown.scratch_peak > m.bytes[k] ? shown.scratch_peak : m.bytes[k])
+                               : held.bytes[k];
+            json_object_set_new(parts, mote_memory_class_name((mote_mem_class)k),
+                                json_integer((json_int_t)bytes));
         }
         json_object_set_new(step, "memory", parts);
         json_object_set_new(step, "prefill_tokens_per_s", lab_real((double)n_read / seconds[0]));
-        json_object_set_new(step, "decode_tokens_per_s", lab_real(n_decode ? (double)n_decode / seconds[1] : (double)NAN));
+        json_object_set_new(step, "decode_tokens_per_s",
+                            lab_real(n_decode ? (double)n_decode / seconds[1] : (double)NAN));
         json_object_set_new(step, "peak_rss", json_integer((json_int_t)m.peak_rss));
     }
     mote_session_destroy(s);
     return rc;
 }
 
-typedef struct quality { double loss, error; int loss_fails; double needle, needle_error; int needle_fails; } quality;
+typedef struct quality {
+    double loss, error;
+    int loss_fails;
+    double needle, needle_error;
+    int needle_fails;
+} quality;
 
 static int measure_loss(json_t *step, climb *c, size_t ctx, quality *q, mote_err *err)
 {
@@ -150,12 +169,15 @@ static int measure_loss(json_t *step, climb *c, size_t ctx, quality *q, mote_err
     if (!scores)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for the scores of %zu tokens", ctx);
     lab_case use = { .params = c->l->params, .cut = cut, .scores = scores };
-    lab_case base = { .params = { .kv = c->exact, .prefill = MOTE_PREFILL_FULL }, .cut = cut, .scores = scores + ctx };
+    lab_case base = { .params = { .kv = c->exact, .prefill = MOTE_PREFILL_FULL },
+                      .cut = cut,
+                      .scores = scores + ctx };
     lab_case *cases[2] = { &use, &base };
     lab_sum loss = { 0 }, exact = { 0 }, diff = { 0 }, kl = { 0 };
     char what[64];
     snprintf(what, sizeof what, "ctx %zu: loss", ctx);
-    int rc = lab_measure(c->model, c->window, ctx, cases, c->l->no_base ? 1 : 2, c->l->no_base ? NULL : &base, what, c->progress, err);
+    int rc = lab_measure(c->model, c->window, ctx, cases, c->l->no_base ? 1 : 2,
+                         c->l->no_base ? NULL : &base, what, c->progress, err);
     for (size_t t = cut; !rc && t + 1 < ctx; t++) {
         lab_sum_add(&loss, use.scores[t].loss);
         if (c->l->no_base)
@@ -171,9 +193,17 @@ static int measure_loss(json_t *step, climb *c, size_t ctx, quality *q, mote_err
     q->error = lab_sum_error(&diff);
     q->loss_fails = q->loss > c->l->max_loss && lab_is_real(q->loss, q->error, LAB_SEVERAL);
     json_object_set_new(step, "tokens", json_integer((json_int_t)loss.n));
-    const struct { const char *name; double value; } reals[] = {
-        { "loss", lab_sum_mean(&loss) }, { "perplexity", exp(lab_sum_mean(&loss)) }, { "base_perplexity", exp(lab_sum_mean(&exact)) },
-        { "loss_minus_base", q->loss }, { "loss_minus_base_se", q->error }, { "kl", lab_sum_mean(&kl) }, { "kl_se", lab_sum_error(&kl) },
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {
+        { "loss", lab_sum_mean(&loss) },
+        { "perplexity", exp(lab_sum_mean(&loss)) },
+        { "base_perplexity", exp(lab_sum_mean(&exact)) },
+        { "loss_minus_base", q->loss },
+        { "loss_minus_base_se", q->error },
+        { "kl", lab_sum_mean(&kl) },
+        { "kl_se", lab_sum_error(&kl) },
     };
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
         json_object_set_new(step, reals[i].name, lab_real(reals[i].value));
@@ -182,20 +212,32 @@ static int measure_loss(json_t *step, climb *c, size_t ctx, quality *q, mote_err
 
 static int measure_recall(json_t *step, climb *c, size_t ctx, quality *q, mote_err *err)
 {
-    mote_session_params cases[2] = { { .kv = c->exact, .prefill = MOTE_PREFILL_FULL }, c->l->params };
+    mote_session_params cases[2] = { { .kv = c->exact, .prefill = MOTE_PREFILL_FULL },
+                                     c->l->params };
     uint64_t at = ctx;
     size_t first = c->l->no_base ? 1 : 0;
-    lab_needles n = { .cases = cases + first, .n_cases = 2 - first, .ctx = &at, .n_ctx = 1, .depths = c->l->depths, .n_depths = c->l->n_depths,
-                      .n_samples = c->l->n_samples, .seed = c->l->seed };
+    lab_needles n = { .cases = cases + first,
+                      .n_cases = 2 - first,
+                      .ctx = &at,
+                      .n_ctx = 1,
+                      .depths = c->l->depths,
+                      .n_depths = c->l->n_depths,
+                      .n_samples = c->l->n_samples,
+                      .seed = c->l->seed };
     json_t *result = NULL;
     int rc = lab_needle_run(&result, c->model, c->text, &n, c->progress, err);
     if (rc)
         return rc;
-    const json_t *rows = json_object_get(result, "rows"), *use = json_array_get(rows, 1 - first), *base = first ? NULL : json_array_get(rows, 0);
+    const json_t *rows = json_object_get(result, "rows"), *use = json_array_get(rows, 1 - first),
+                 *base = first ? NULL : json_array_get(rows, 0);
     q->needle = first ? (double)NAN : -json_number_value(json_object_get(use, "logp_minus_base"));
-    q->needle_error = first ? (double)NAN : json_number_value(json_object_get(use, "logp_minus_base_se"));
-    q->needle_fails = q->needle > c->l->max_needle && lab_is_real(q->needle, q->needle_error, LAB_SEVERAL);
-    static const char *const names[] = { "recall", "choice", "greedy", "margin", "margin_se", "logp_minus_base", "logp_minus_base_se" };
+    q->needle_error = first ? (double)NAN
+                            : json_number_value(json_object_get(use, "logp_minus_base_se"));
+    q->needle_fails = q->needle > c->l->max_needle &&
+                      lab_is_real(q->needle, q->needle_error, LAB_SEVERAL);
+    static const char *const names[] = {
+        "recall", "choice", "greedy", "margin", "margin_se", "logp_minus_base", "logp_minus_base_se"
+    };
     json_t *o = json_object();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         json_object_set(o, names[i], json_object_get(use, names[i]));
@@ -210,9 +252,10 @@ static int measure_recall(json_t *step, climb *c, size_t ctx, quality *q, mote_e
     return MOTE_OK;
 }
 
-/* ---- the climb ------------------------------------------------------------------------------------------------ */
+/* ---- the climb ---- */
 
-static json_t *stop(size_t ctx, const char *reason, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static json_t *stop(size_t ctx, const char *reason, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static json_t *stop(size_t ctx, const char *reason, const char *fmt, ...)
 {
     char line[700];
@@ -220,7 +263,8 @@ static json_t *stop(size_t ctx, const char *reason, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    return json_pack("{s:I, s:s, s:s}", "ctx", (json_int_t)ctx, "reason", reason, "diagnosis", line);
+    return json_pack("{s:I, s:s, s:s}", "ctx", (json_int_t)ctx, "reason", reason, "diagnosis",
+                     line);
 }
 
 /* Why the step cannot begin, or NULL. */
@@ -229,23 +273,35 @@ static json_t *refuse(const climb *c, size_t ctx, json_t *step)
     if (ctx > c->info.max_context)
         return stop(ctx, "model", "the model's context ends at %zu tokens", c->info.max_context);
     if (ctx - 1 > c->text->n_ids)
-        return stop(ctx, "text", "%s has %zu tokens: not enough for a window of %zu; give a longer text", c->text->path, c->text->n_ids, ctx);
+        return stop(ctx, "text",
+                    "%s has %zu tokens: not enough for a window of %zu; give a longer text",
+                    c->text->path, c->text->n_ids, ctx);
     need n = need_of(c, ctx);
-    double room = room_of(c, &n), left = room - (n.total - n.kv - n.base_kv), per_token = c->kv + (c->l->no_base ? 0 : c->base_kv);
+    double room = room_of(c, &n), left = room - (n.total - n.kv - n.base_kv),
+           per_token = c->kv + (c->l->no_base ? 0 : c->base_kv);
     json_object_set_new(step, "need", need_json(&n, room));
     if (n.total <= room)
         return NULL;
     return stop(ctx, "memory",
-                "out of memory, told before it is allocated: %.1f MiB are needed (weights %.1f, KV %.1f, baseline's KV %.1f, windows %.1f, logits %.1f, scratch %.1f), "
+                "out of memory, told before it is allocated: %.1f MiB are needed (weights %.1f, KV "
+                "%.1f, baseline's KV %.1f, windows %.1f, logits %.1f, scratch %.1f), "
                 "%.1f MiB may be used; %s%.0f tokens would fit",
-                mebi(n.total), mebi(n.weights), mebi(n.kv), mebi(n.base_kv), mebi(n.windows + n.base_windows), mebi(n.logits), mebi(n.scratch), mebi(room),
-                c->l->no_base ? "" : "without the baseline (--no-base) less is needed; with it ", left > 0 ? floor(left / per_token / BLOCK) * BLOCK : 0);
+                mebi(n.total), mebi(n.weights), mebi(n.kv), mebi(n.base_kv),
+                mebi(n.windows + n.base_windows), mebi(n.logits), mebi(n.scratch), mebi(room),
+                c->l->no_base ? "" : "without the baseline (--no-base) less is needed; with it ",
+                left > 0 ? floor(left / per_token / BLOCK) * BLOCK : 0);
 }
 
 static int blame(json_t *result, climb *c, size_t ctx, mote_err *err)
 {
-    lab_blame b = { .kv = c->l->params.kv, .topk = 4 * c->info.topk, .ctx = ctx, .n_windows = 1, .depths = c->l->depths, .n_depths = c->l->n_depths,
-                    .n_samples = c->l->n_samples, .seed = c->l->seed };
+    lab_blame b = { .kv = c->l->params.kv,
+                    .topk = 4 * c->info.topk,
+                    .ctx = ctx,
+                    .n_windows = 1,
+                    .depths = c->l->depths,
+                    .n_depths = c->l->n_depths,
+                    .n_samples = c->l->n_samples,
+                    .seed = c->l->seed };
     json_t *found = NULL;
     int rc = lab_blame_run(&found, c->model, c->text, &b, c->progress, err);
     if (!rc)
@@ -270,18 +326,25 @@ static int step(json_t **stopped, json_t *out, json_t *result, climb *c, size_t 
         return MOTE_OK;
     }
     if (!rc && (q.loss_fails || q.needle_fails)) {
-        *stopped = q.loss_fails ? stop(ctx, "quality", "the loss is %.4f +- %.4f nat a token above the unrounded cache's, more than the %.4f allowed", q.loss,
-                                       q.error, c->l->max_loss)
-                                : stop(ctx, "quality", "ln p of the needles' answers is %.3f +- %.3f nat below the unrounded cache's, more than the %.3f allowed",
+        *stopped = q.loss_fails ? stop(ctx, "quality",
+                                       "the loss is %.4f +- %.4f nat a token above the unrounded "
+                                       "cache's, more than the %.4f allowed",
+                                       q.loss, q.error, c->l->max_loss)
+                                : stop(ctx, "quality",
+                                       "ln p of the needles' answers is %.3f +- %.3f nat below the "
+                                       "unrounded cache's, more than the %.3f allowed",
                                        q.needle, q.needle_error, c->l->max_needle);
         rc = blame(result, c, ctx, err);
     }
     return rc;
 }
 
-int lab_ladder_run(json_t **result, mote_model *model, const lab_text *text, const lab_ladder *l, const lab_progress *progress, mote_err *err)
+int lab_ladder_run(json_t **result, mote_model *model, const lab_text *text, const lab_ladder *l,
+                   const lab_progress *progress, mote_err *err)
 {
-    climb c = { .model = model, .text = text, .l = l, .progress = progress, .exact = lab_exact_kv(model) };
+    climb c = {
+        .model = model, .text = text, .l = l, .progress = progress, .exact = lab_exact_kv(model)
+    };
     mote_model_get_info(model, &c.info);
     size_t largest = 0;
     for (size_t i = 0; i < l->n_ctx; i++)
@@ -290,7 +353,9 @@ int lab_ladder_run(json_t **result, mote_model *model, const lab_text *text, con
     json_t *steps = json_array(), *stopped = NULL;
     *result = json_pack("{s:s?, s:s, s:o}", "kv", l->params.kv, "base", c.exact, "steps", steps);
     c.window = malloc((largest ? largest : 1) * sizeof *c.window);
-    int rc = *result && c.window ? formats_weigh(&c, err) : mote__fail(err, MOTE_ENOMEM, "out of memory for a window of %zu tokens", largest);
+    int rc = *result && c.window ? formats_weigh(&c, err)
+                                 : mote__fail(err, MOTE_ENOMEM,
+                                              "out of memory for a window of %zu tokens", largest);
     if (!rc)
         json_object_set_new(*result, "kv_bytes_per_token", lab_real(c.kv));
     for (size_t i = 0; !rc && !stopped && i < l->n_ctx; i++) {

@@ -17,7 +17,8 @@ int lab_progress_step(void *ctx, size_t done, size_t all)
     if (s->model) {
         mote_memory m;
         mote_model_get_memory(s->model, &m);
-        s->scratch_peak = m.bytes[MOTE_MEM_SCRATCH] > s->scratch_peak ? m.bytes[MOTE_MEM_SCRATCH] : s->scratch_peak;
+        s->scratch_peak = m.bytes[MOTE_MEM_SCRATCH] > s->scratch_peak ? m.bytes[MOTE_MEM_SCRATCH]
+                                                                      : s->scratch_peak;
     }
     return lab_progress_at(s->progress, s->what, all ? (double)done / (double)all : 1);
 }
@@ -33,7 +34,7 @@ double lab_seconds(void)
 typedef struct run {
     lab_case *c;
     mote_session *session;
-    size_t held, piece;                    /* tokens the session holds; tokens of one step */
+    size_t held, piece; /* tokens the session holds; tokens of one step */
 } run;
 
 typedef struct window {
@@ -82,9 +83,12 @@ static int start(const window *w, run *r, mote_err *err)
     c->kv_bytes = mote_session_kv_bytes_per_token(r->session, NULL);
     r->held = mote_session_length(r->session);
     if (r->held + 1 >= w->n_ids)
-        return mote__fail(err, MOTE_EINVAL, "a window of %zu tokens, %zu of them stored, predicts nothing", w->n_ids, r->held);
+        return mote__fail(err, MOTE_EINVAL,
+                          "a window of %zu tokens, %zu of them stored, predicts nothing", w->n_ids,
+                          r->held);
     /* fewer tokens than a window go on exactly in every prefill mode */
-    r->piece = c->params.prefill == MOTE_PREFILL_FULL || info.window < 2 ? w->chunk : info.window - 1;
+    r->piece = c->params.prefill == MOTE_PREFILL_FULL || info.window < 2 ? w->chunk
+                                                                         : info.window - 1;
     c->first = r->held > c->cut ? r->held : c->cut;
     if (c->cut > r->held) {
         rc = step(w, r, c->cut - r->held, MOTE_LOGITS_NONE, err);
@@ -104,21 +108,25 @@ static int advance(const window *w, run *r, size_t end, mote_err *err)
             return rc;
         const float *x = mote_session_logits(r->session, &rows, &first), *y = NULL;
         if (first > at || first + rows != at + n)
-            return mote__fail(err, MOTE_EINVAL, "the decoder left out positions before %zu: they cannot be scored", first);
+            return mote__fail(err, MOTE_EINVAL,
+                              "the decoder left out positions before %zu: they cannot be scored",
+                              first);
         if (w->base && w->base != r) {
             size_t base_rows, base_first;
             const float *b = mote_session_logits(w->base->session, &base_rows, &base_first);
             if (base_first <= at)
                 y = b + (at - base_first) * w->vocab;
         }
-        n = at + n < w->n_ids ? n : n - 1;              /* the last row predicts nothing */
-        mote_score_rows(w->model, x + (at - first) * w->vocab, y, n, w->ids + at + 1, r->c->scores + at);
+        n = at + n < w->n_ids ? n : n - 1; /* the last row predicts nothing */
+        mote_score_rows(w->model, x + (at - first) * w->vocab, y, n, w->ids + at + 1,
+                        r->c->scores + at);
     }
     return MOTE_OK;
 }
 
-int lab_measure(mote_model *model, const int32_t *ids, size_t n_ids, lab_case *const *cases, size_t n_cases, const lab_case *base,
-                const char *what, const lab_progress *progress, mote_err *err)
+int lab_measure(mote_model *model, const int32_t *ids, size_t n_ids, lab_case *const *cases,
+                size_t n_cases, const lab_case *base, const char *what,
+                const lab_progress *progress, mote_err *err)
 {
     mote_model_info info;
     mote_model_get_info(model, &info);

@@ -10,16 +10,21 @@
 #include "lab/needle_text.h"
 #include "lab/stats.h"
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---- */
 
 /* One possible answer to one question: a fork that reads it. */
-typedef struct candidate { size_t needle, answer; mote_session *session; double logp; int exact; } candidate;
+typedef struct candidate {
+    size_t needle, answer;
+    mote_session *session;
+    double logp;
+    int exact;
+} candidate;
 
 typedef struct asking {
     mote_model *model;
     const lab_haystack *h;
-    size_t limit;                              /* tokens a session may hold */
-    mote_session *asked[LAB_MAX_NEEDLES];      /* the context and needle i's question */
+    size_t limit;                         /* tokens a session may hold */
+    mote_session *asked[LAB_MAX_NEEDLES]; /* the context and needle i's question */
     candidate *list;
     size_t n;
     mote_feed *feeds;
@@ -32,12 +37,14 @@ static int ask_questions(asking *a, mote_session *context, mote_err *err)
     int rc = MOTE_OK;
     for (size_t i = 0; !rc && i < a->h->n_needles; i++) {
         rc = mote_session_fork(&a->asked[i], context, err);
-        a->feeds[i] = (mote_feed){ a->asked[i], a->h->needle[i].ids, a->h->needle[i].n_question, MOTE_LOGITS_LAST };
+        a->feeds[i] = (mote_feed){ a->asked[i], a->h->needle[i].ids, a->h->needle[i].n_question,
+                                   MOTE_LOGITS_LAST };
     }
     return rc ? rc : mote_step(a->model, a->feeds, a->h->n_needles, NULL, NULL, err);
 }
 
-/* First tokens are scored from the question's logits, the others by forks that read the answer but its last token. */
+/* First tokens are scored from the question's logits, the others by forks that read the answer but
+ * its last token. */
 static int score_candidates(asking *a, mote_err *err)
 {
     int rc = MOTE_OK;
@@ -46,12 +53,14 @@ static int score_candidates(asking *a, mote_err *err)
         candidate *c = &a->list[i];
         const lab_needle *n = &a->h->needle[c->answer];
         mote_score s;
-        mote_score_rows(a->model, mote_session_logits(a->asked[c->needle], NULL, NULL), NULL, 1, answer_ids(n), &s);
+        mote_score_rows(a->model, mote_session_logits(a->asked[c->needle], NULL, NULL), NULL, 1,
+                        answer_ids(n), &s);
         c->logp = -s.loss;
         c->exact = s.best == answer_ids(n)[0];
         if (n->n_answer > 1) {
             rc = mote_session_fork(&c->session, a->asked[c->needle], err);
-            a->feeds[n_feeds++] = (mote_feed){ c->session, answer_ids(n), n->n_answer - 1, MOTE_LOGITS_ALL };
+            a->feeds[n_feeds++] = (mote_feed){ c->session, answer_ids(n), n->n_answer - 1,
+                                               MOTE_LOGITS_ALL };
         }
     }
     if (!rc && n_feeds)
@@ -81,12 +90,13 @@ static int begins(const char *text, const char *answer)
     return !strncmp(text, answer, strlen(answer));
 }
 
-/* The likeliest continuations of all questions, step by step together; two tokens more than the longest answer, or to the context's end
- * (which leaves room for a needle's own answer: a haystack keeps it free). */
+/* The likeliest continuations of all questions, step by step together; two tokens more than the
+ * longest answer, or to the context's end (which leaves room for a needle's own answer: a haystack
+ * keeps it free). */
 static int generate(asking *a, lab_answer *answers, mote_err *err)
 {
     char text[LAB_MAX_NEEDLES][96] = { { 0 } };
-    size_t used[LAB_MAX_NEEDLES] = { 0 };              /* zero bytes may be among them */
+    size_t used[LAB_MAX_NEEDLES] = { 0 }; /* zero bytes may be among them */
     int32_t next[LAB_MAX_NEEDLES];
     size_t steps = 2, n = a->h->n_needles;
     for (size_t i = 0; i < n; i++)
@@ -96,10 +106,11 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
         for (size_t i = 0; i < n; i++) {
             size_t held = a->h->n_ids + a->h->needle[i].n_question + step;
             if (mote_session_length(a->asked[i]) < held)
-                continue;                              /* full: its last token was drawn */
+                continue; /* full: its last token was drawn */
             mote_score s;
             int32_t any = 0;
-            mote_score_rows(a->model, mote_session_logits(a->asked[i], NULL, NULL), NULL, 1, &any, &s);
+            mote_score_rows(a->model, mote_session_logits(a->asked[i], NULL, NULL), NULL, 1, &any,
+                            &s);
             next[i] = s.best;
             size_t bytes = 0;
             const char *t = mote_token_bytes(a->model, s.best, &bytes);
@@ -110,7 +121,9 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
             if (held < a->limit)
                 a->feeds[n_feeds++] = (mote_feed){ a->asked[i], &next[i], 1, MOTE_LOGITS_LAST };
         }
-        int rc = n_feeds && step + 1 < steps ? mote_step(a->model, a->feeds, n_feeds, NULL, NULL, err) : MOTE_OK;
+        int rc = n_feeds && step + 1 < steps
+                     ? mote_step(a->model, a->feeds, n_feeds, NULL, NULL, err)
+                     : MOTE_OK;
         if (rc)
             return rc;
     }
@@ -142,17 +155,22 @@ static void judge(const asking *a, lab_answer *answers)
     }
 }
 
-int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_params *params, const lab_haystack *h, const char *what,
-                   const lab_progress *progress, mote_err *err)
+int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_params *params,
+                   const lab_haystack *h, const char *what, const lab_progress *progress,
+                   mote_err *err)
 {
     mote_model_info info;
     mote_model_get_info(model, &info);
-    asking a = { .model = model, .h = h, .limit = params->max_context ? params->max_context : info.max_context };
+    asking a = { .model = model,
+                 .h = h,
+                 .limit = params->max_context ? params->max_context : info.max_context };
     size_t most = h->n_needles * h->n_needles;
     a.list = calloc(most, sizeof *a.list);
     a.feeds = calloc(most, sizeof *a.feeds);
     mote_session *context = NULL;
-    int rc = a.list && a.feeds ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory for %zu needles", h->n_needles);
+    int rc = a.list && a.feeds
+                 ? MOTE_OK
+                 : mote__fail(err, MOTE_ENOMEM, "out of memory for %zu needles", h->n_needles);
     for (size_t i = 0; !rc && i < h->n_needles; i++)
         for (size_t k = 0; k < h->n_needles; k++)
             if (h->needle[i].kind == h->needle[k].kind)
@@ -181,9 +199,12 @@ int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_pa
     return rc;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
-typedef struct tally { size_t exact, chosen, greedy; lab_sum logp, margin, logp_diff, margin_diff; } tally;
+typedef struct tally {
+    size_t exact, chosen, greedy;
+    lab_sum logp, margin, logp_diff, margin_diff;
+} tally;
 
 static void count(tally *t, const lab_answer *x, const lab_answer *base)
 {
@@ -191,7 +212,7 @@ static void count(tally *t, const lab_answer *x, const lab_answer *base)
     t->greedy += (size_t)x->greedy;
     lab_sum_add(&t->logp, x->logp);
     lab_sum_add(&t->logp_diff, x->logp - base->logp);
-    if (isfinite(x->margin)) {                 /* there was another fact to choose */
+    if (isfinite(x->margin)) { /* there was another fact to choose */
         t->chosen += (size_t)x->chosen;
         lab_sum_add(&t->margin, x->margin);
         lab_sum_add(&t->margin_diff, x->margin - base->margin);
@@ -201,11 +222,20 @@ static void count(tally *t, const lab_answer *x, const lab_answer *base)
 static json_t *tally_json(const tally *t, const char *kv, size_t ctx, int is_base)
 {
     double n = (double)t->logp.n;
-    json_t *o = json_pack("{s:s, s:I, s:I}", "kv", kv, "ctx", (json_int_t)ctx, "asked", (json_int_t)t->logp.n);
-    const struct { const char *name; double value; } reals[] = {
-        { "recall", (double)t->exact / n }, { "choice", (double)t->chosen / (double)t->margin.n }, { "greedy", (double)t->greedy / n },
-        { "logp", lab_sum_mean(&t->logp) }, { "margin", lab_sum_mean(&t->margin) }, { "margin_se", lab_sum_error(&t->margin) },
-        { "logp_minus_base", is_base ? 0 : lab_sum_mean(&t->logp_diff) }, { "logp_minus_base_se", is_base ? 0 : lab_sum_error(&t->logp_diff) },
+    json_t *o = json_pack("{s:s, s:I, s:I}", "kv", kv, "ctx", (json_int_t)ctx, "asked",
+                          (json_int_t)t->logp.n);
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {
+        { "recall", (double)t->exact / n },
+        { "choice", (double)t->chosen / (double)t->margin.n },
+        { "greedy", (double)t->greedy / n },
+        { "logp", lab_sum_mean(&t->logp) },
+        { "margin", lab_sum_mean(&t->margin) },
+        { "margin_se", lab_sum_error(&t->margin) },
+        { "logp_minus_base", is_base ? 0 : lab_sum_mean(&t->logp_diff) },
+        { "logp_minus_base_se", is_base ? 0 : lab_sum_error(&t->logp_diff) },
         { "margin_minus_base", is_base ? 0 : lab_sum_mean(&t->margin_diff) },
         { "margin_minus_base_se", is_base ? 0 : lab_sum_error(&t->margin_diff) },
     };
@@ -214,20 +244,26 @@ static json_t *tally_json(const tally *t, const char *kv, size_t ctx, int is_bas
     return o;
 }
 
-static int run_context(json_t *rows, json_t *cells, mote_model *model, const lab_text *text, const lab_needles *n, size_t ctx,
-                       const lab_progress *progress, mote_err *err)
+static int run_context(json_t *rows, json_t *cells, mote_model *model, const lab_text *text,
+                       const lab_needles *n, size_t ctx, const lab_progress *progress,
+                       mote_err *err)
 {
-    tally *all = calloc(n->n_cases, sizeof *all), *by_depth = calloc(n->n_cases * n->n_depths, sizeof *by_depth);
+    tally *all = calloc(n->n_cases, sizeof *all),
+          *by_depth = calloc(n->n_cases * n->n_depths, sizeof *by_depth);
     lab_answer *answers = calloc(n->n_cases * n->n_depths, sizeof *answers);
-    int rc = all && by_depth && answers ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory for the needles' table");
+    int rc = all && by_depth && answers
+                 ? MOTE_OK
+                 : mote__fail(err, MOTE_ENOMEM, "out of memory for the needles' table");
     for (size_t s = 0; !rc && s < n->n_samples; s++) {
         lab_haystack h;
         rc = lab_haystack_make(&h, model, text, ctx, n->depths, n->n_depths, n->seed, s, err);
         for (size_t k = 0; !rc && k < n->n_cases; k++) {
             const char *kv = n->cases[k].kv ? n->cases[k].kv : "default";
             char what[128];
-            snprintf(what, sizeof what, "needles, %.40s, ctx %zu, sample %zu of %zu", kv, ctx, s + 1, n->n_samples);
-            rc = lab_needle_ask(answers + k * n->n_depths, model, &n->cases[k], &h, what, progress, err);
+            snprintf(what, sizeof what, "needles, %.40s, ctx %zu, sample %zu of %zu", kv, ctx,
+                     s + 1, n->n_samples);
+            rc = lab_needle_ask(answers + k * n->n_depths, model, &n->cases[k], &h, what, progress,
+                                err);
         }
         for (size_t k = 0; !rc && k < n->n_cases; k++)
             for (size_t d = 0; d < n->n_depths; d++) {
@@ -252,8 +288,8 @@ static int run_context(json_t *rows, json_t *cells, mote_model *model, const lab
     return rc;
 }
 
-int lab_needle_run(json_t **result, mote_model *model, const lab_text *text, const lab_needles *n, const lab_progress *progress,
-                   mote_err *err)
+int lab_needle_run(json_t **result, mote_model *model, const lab_text *text, const lab_needles *n,
+                   const lab_progress *progress, mote_err *err)
 {
     json_t *rows = json_array(), *cells = json_array(), *depths = json_array();
     int rc = MOTE_OK;
@@ -261,8 +297,8 @@ int lab_needle_run(json_t **result, mote_model *model, const lab_text *text, con
         json_array_append_new(depths, json_real(n->depths[d]));
     for (size_t c = 0; !rc && c < n->n_ctx; c++)
         rc = run_context(rows, cells, model, text, n, (size_t)n->ctx[c], progress, err);
-    *result = json_pack("{s:I, s:I, s:o, s:o, s:o}", "seed", (json_int_t)n->seed, "samples", (json_int_t)n->n_samples, "depths", depths,
-                        "rows", rows, "cells", cells);
+    *result = json_pack("{s:I, s:I, s:o, s:o, s:o}", "seed", (json_int_t)n->seed, "samples",
+                        (json_int_t)n->n_samples, "depths", depths, "rows", rows, "cells", cells);
     if (!*result)
         return rc ? rc : mote__fail(err, MOTE_ENOMEM, "out of memory");
     if (rc) {

@@ -7,23 +7,33 @@
 #include "base/err.h"
 #include "lab/rng.h"
 
-/* Everyday words that a model of books knows; each list is longer than the needles one context can hold of a kind. The phrasing is one
- * of those that the bundled model met in training (train/needle.py), with other facts: another wording would measure whether it
- * understands the question before what it recalls. */
+/* Everyday words that a model of books knows; each list is longer than the needles one context can
+ * hold of a kind. The phrasing is one of those that the bundled model met in training
+ * (train/needle.py), with other facts: another wording would measure whether it understands the
+ * question before what it recalls. */
 static const char *const things[] = {
-    "casket", "chest", "closet", "cabinet", "cellar", "library", "granary", "stable", "tower", "chapel", "garden", "mill", "barn", "vault", "drawer", "desk",
+    "casket", "chest",  "closet", "cabinet", "cellar", "library", "granary", "stable",
+    "tower",  "chapel", "garden", "mill",    "barn",   "vault",   "drawer",  "desk",
 };
 static const char *const people[] = {
-    "Thomas Carew",   "Margaret Lisle",  "Henry Bolton",  "Eleanor Frost", "Philip Marsh",  "Martha Green", "Edward Vane",  "Harriet Stone",
-    "Arthur Bell",    "Susan Hale",      "Walter Price",  "Frances Moor",  "Ralph Denton",  "George Lane",  "Isabel Wood",  "Hugh Barton",
+    "Thomas Carew", "Margaret Lisle", "Henry Bolton", "Eleanor Frost",
+    "Philip Marsh", "Martha Green",   "Edward Vane",  "Harriet Stone",
+    "Arthur Bell",  "Susan Hale",     "Walter Price", "Frances Moor",
+    "Ralph Denton", "George Lane",    "Isabel Wood",  "Hugh Barton",
 };
 static const char *const names[] = {
-    "Thomas Green",  "Margaret Bell", "Henry Stone",   "Eleanor Lane", "Philip Wood", "Martha Hale",   "Edward Price",  "Harriet Marsh",
-    "Arthur Frost",  "Susan Barton",  "Walter Vane",   "Frances Hill", "Ralph Moor",  "George Denton", "Isabel Carew",  "Hugh Bolton",
-    "Agnes Lisle",   "Stephen Green", "Louisa Stone",  "Peter Marsh",  "Rachel Lane", "Oliver Price",  "Dorothy Wood",  "Caroline Hale",
+    "Thomas Green", "Margaret Bell", "Henry Stone",   "Eleanor Lane",  "Philip Wood",
+    "Martha Hale",  "Edward Price",  "Harriet Marsh", "Arthur Frost",  "Susan Barton",
+    "Walter Vane",  "Frances Hill",  "Ralph Moor",    "George Denton", "Isabel Carew",
+    "Hugh Bolton",  "Agnes Lisle",   "Stephen Green", "Louisa Stone",  "Peter Marsh",
+    "Rachel Lane",  "Oliver Price",  "Dorothy Wood",  "Caroline Hale",
 };
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
-static const struct { const char *format; const char *const *keys; size_t n_keys; } kinds[LAB_NEEDLE_KINDS] = {
+static const struct {
+    const char *format;
+    const char *const *keys;
+    size_t n_keys;
+} kinds[LAB_NEEDLE_KINDS] = {
     [LAB_NUMBER] = { " The secret number of %s is", people, COUNT(people) },
     [LAB_NAME] = { " The key of the %s is kept by", things, COUNT(things) },
 };
@@ -40,7 +50,8 @@ static void shuffled(size_t *order, size_t n, uint64_t *rng)
     }
 }
 
-static int append(lab_needle *n, const mote_model *model, const char *text, size_t *count, mote_err *err)
+static int append(lab_needle *n, const mote_model *model, const char *text, size_t *count,
+                  mote_err *err)
 {
     int32_t *ids;
     size_t k;
@@ -59,7 +70,8 @@ static int append(lab_needle *n, const mote_model *model, const char *text, size
     return rc;
 }
 
-static int make_needles(lab_haystack *h, const mote_model *model, const double *depths, uint64_t *rng, mote_err *err)
+static int make_needles(lab_haystack *h, const mote_model *model, const double *depths,
+                        uint64_t *rng, mote_err *err)
 {
     size_t keys[LAB_NEEDLE_KINDS][64], called[64], used[LAB_NEEDLE_KINDS] = { 0 }, stop;
     for (int k = 0; k < LAB_NEEDLE_KINDS; k++)
@@ -70,7 +82,8 @@ static int make_needles(lab_haystack *h, const mote_model *model, const double *
         n->kind = (lab_needle_kind)(i % LAB_NEEDLE_KINDS);
         n->depth = depths[i];
         size_t u = used[n->kind]++;
-        snprintf(n->question, sizeof n->question, kinds[n->kind].format, kinds[n->kind].keys[keys[n->kind][u]]);
+        snprintf(n->question, sizeof n->question, kinds[n->kind].format,
+                 kinds[n->kind].keys[keys[n->kind][u]]);
         for (int again = 1; again;) {
             again = 0;
             if (n->kind == LAB_NAME)
@@ -98,16 +111,19 @@ static int ends_sentence(const mote_model *model, int32_t id)
     return s && n && strchr(".!?\n", s[n - 1]) != NULL;
 }
 
-int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *text, size_t ctx, const double *depths, size_t n_depths,
-                      uint64_t seed, size_t sample, mote_err *err)
+int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *text, size_t ctx,
+                      const double *depths, size_t n_depths, uint64_t seed, size_t sample,
+                      mote_err *err)
 {
     *h = (lab_haystack){ .n_needles = n_depths };
     if (n_depths == 0 || n_depths > LAB_MAX_NEEDLES)
-        return mote__fail(err, MOTE_EINVAL, "a context takes 1 to %d needles, not %zu", LAB_MAX_NEEDLES, n_depths);
+        return mote__fail(err, MOTE_EINVAL, "a context takes 1 to %d needles, not %zu",
+                          LAB_MAX_NEEDLES, n_depths);
     uint64_t rng = seed;
     rng = lab_random(&rng) ^ (uint64_t)sample * 0xD1342543DE82EF95u;
     int rc = make_needles(h, model, depths, &rng, err);
-    /* room for every question with its answer, and with the others of its kind but for their last token, which is not read */
+    /* room for every question with its answer, and with the others of its kind but for their last
+     * token, which is not read */
     size_t needles = 0, tail = 0;
     for (size_t i = 0; !rc && i < n_depths; i++) {
         needles += h->needle[i].n_ids;
@@ -118,7 +134,9 @@ int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *
     }
     /* half of the context at least is text */
     if (!rc && (ctx < 2 * (needles + tail + 1) || text->n_ids == 0))
-        rc = mote__fail(err, MOTE_EINVAL, "a context of %zu tokens is too short for %zu needles: they and a question take %zu, and half of it must be text",
+        rc = mote__fail(err, MOTE_EINVAL,
+                        "a context of %zu tokens is too short for %zu needles: they and a question "
+                        "take %zu, and half of it must be text",
                         ctx, n_depths, needles + tail + 1);
     if (rc) {
         lab_haystack_free(h);
@@ -127,7 +145,9 @@ int lab_haystack_make(lab_haystack *h, const mote_model *model, const lab_text *
     size_t n_text = ctx - 1 - needles - tail;
     if (n_text > text->n_ids) {
         lab_haystack_free(h);
-        return mote__fail(err, MOTE_EINVAL, "%s: %zu tokens are too few for a context of %zu with %zu needles", text->path, text->n_ids, ctx, n_depths);
+        return mote__fail(err, MOTE_EINVAL,
+                          "%s: %zu tokens are too few for a context of %zu with %zu needles",
+                          text->path, text->n_ids, ctx, n_depths);
     }
     h->n_ids = ctx - tail;
     h->ids = malloc(h->n_ids * sizeof *h->ids);

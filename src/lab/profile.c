@@ -32,9 +32,10 @@ static int check(lab_profile *p, const char *name, mote_err *err)
     if (!json_is_integer(version) || json_integer_value(version) < 1)
         return wrong(name, "version", "is no whole number from 1 on", err);
     if (json_integer_value(version) > LAB_PROFILE_VERSION)
-        return mote__fail(err, MOTE_EVERSION, "%s: profile version %lld, the newest known is %d", name, (long long)json_integer_value(version),
-                          LAB_PROFILE_VERSION);
-    const char *fingerprint = json_string_value(json_object_get(json_object_get(p->root, "model"), "fingerprint"));
+        return mote__fail(err, MOTE_EVERSION, "%s: profile version %lld, the newest known is %d",
+                          name, (long long)json_integer_value(version), LAB_PROFILE_VERSION);
+    const char *fingerprint = json_string_value(
+        json_object_get(json_object_get(p->root, "model"), "fingerprint"));
     if (!fingerprint || !is_hex64(fingerprint))
         return wrong(name, "model.fingerprint", "is not 64 lower-case hexadecimal digits", err);
     const json_t *kv = json_object_get(p->root, "kv");
@@ -48,19 +49,24 @@ static int check(lab_profile *p, const char *name, mote_err *err)
     return MOTE_OK;
 }
 
-int lab_profile_parse(lab_profile *p, const char *name, const char *text, size_t n_bytes, mote_err *err)
+int lab_profile_parse(lab_profile *p, const char *name, const char *text, size_t n_bytes,
+                      mote_err *err)
 {
     *p = (lab_profile){ .root = NULL };
     if (n_bytes > LAB_PROFILE_MAX_BYTES)
-        return mote__fail(err, MOTE_EFORMAT, "%s: not a profile: %zu bytes, at most %d are read", name, n_bytes, LAB_PROFILE_MAX_BYTES);
+        return mote__fail(err, MOTE_EFORMAT, "%s: not a profile: %zu bytes, at most %d are read",
+                          name, n_bytes, LAB_PROFILE_MAX_BYTES);
     json_error_t e = { .text = "out of memory" };
     mote__json_text fit;
     if (!mote__json_text_init(&fit, text, n_bytes, NULL))
         p->root = json_loadb(fit.text, fit.n, JSON_REJECT_DUPLICATES, &e);
     mote__json_text_deinit(&fit);
     if (!p->root)
-        return mote__fail(err, MOTE_EFORMAT, "%s: line %d: not a profile: %s", name, e.line, e.text);
-    int rc = json_is_object(p->root) ? check(p, name, err) : mote__fail(err, MOTE_EFORMAT, "%s: not a profile: no JSON object", name);
+        return mote__fail(err, MOTE_EFORMAT, "%s: line %d: not a profile: %s", name, e.line,
+                          e.text);
+    int rc = json_is_object(p->root)
+                 ? check(p, name, err)
+                 : mote__fail(err, MOTE_EFORMAT, "%s: not a profile: no JSON object", name);
     if (rc)
         lab_profile_free(p);
     return rc;
@@ -78,7 +84,8 @@ int lab_profile_check(const lab_profile *p, const char *name, const char *path, 
     int rc = mote_fingerprint(path, hex, err);
     if (!rc && strcmp(hex, p->fingerprint))
         rc = mote__fail(err, MOTE_EINVAL,
-                        "%s: made for another model (fingerprint %.12s..., that of %s is %.12s...): tune this one, or try the formats with --kv '%s'",
+                        "%s: made for another model (fingerprint %.12s..., that of %s is "
+                        "%.12s...): tune this one, or try the formats with --kv '%s'",
                         name, p->fingerprint, path, hex, p->kv);
     return rc;
 }

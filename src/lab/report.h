@@ -1,4 +1,5 @@
-/* A report of text, tables and figures, written as one SVG (the figures under each other) and as one self-contained HTML page. */
+/* A report of text, tables and figures, written as one SVG (the figures under each other) and as
+ * one self-contained HTML page. */
 #ifndef MOTE_LAB_REPORT_H
 #define MOTE_LAB_REPORT_H
 
@@ -15,7 +16,8 @@ void lab_report_destroy(lab_report *r);
 void lab_report_heading(lab_report *r, const char *text);
 void lab_report_text(lab_report *r, const char *text);
 /* A table: a heading that starts with '>' is right-aligned. cells: row after row; copied. */
-void lab_report_table(lab_report *r, const char *const *headings, size_t n_columns, const char *const *cells, size_t n_cells);
+void lab_report_table(lab_report *r, const char *const *headings, size_t n_columns,
+                      const char *const *cells, size_t n_cells);
 void lab_report_chart(lab_report *r, const lab_chart *c);
 void lab_report_map(lab_report *r, const lab_map *m);
 void lab_report_stacks(lab_report *r, const lab_stacks *s);

@@ -5,8 +5,8 @@
 
 #include "lab/report_rows.h"
 
-#define TABLE(r, rows, ...)                                                                        \
-    lab_rows_table(r, rows, (const lab_column[]){ __VA_ARGS__ },                                   \
+#define TABLE(r, rows, ...)                                      \
+    lab_rows_table(r, rows, (const lab_column[]){ __VA_ARGS__ }, \
                    sizeof((const lab_column[]){ __VA_ARGS__ }) / sizeof(lab_column))
 
 /* "main" or "key", "index" or "value", and what follows; valid until the eighth next call */
@@ -192,9 +192,9 @@ static void memory(lab_report *r, const json_t *plan)
     if (json_is_number(json_object_get(ram, "disk_bytes_per_second"))) {
         char rate[24], line[120];
         lab_bytes_text(rate, lab_rows_number(ram, "disk_bytes_per_second"));
-        snprintf(
-            line, sizeof line,
-            "Seconds at %s a second, as given; page faults rarely get a disk's full rate:", rate);
+        snprintf(line, sizeof line,
+                 "Seconds at %s a second, as given; page faults rarely get a disk's full rate:",
+                 rate);
         lab_report_text(r, line);
         TABLE(r, contexts, { "ctx", ">context", LAB_COUNT, 0, 0 },
               { "page_bytes", ">pages", LAB_BYTES, 0, 0 },

@@ -12,6 +12,9 @@ static inline uint64_t lab_random(uint64_t *state)
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return z ^ z >> 31;
 }
-static inline size_t lab_random_below(uint64_t *state, size_t n) { return (size_t)(lab_random(state) >> 33) % n; }
+static inline size_t lab_random_below(uint64_t *state, size_t n)
+{
+    return (size_t)(lab_random(state) >> 33) % n;
+}
 
 #endif

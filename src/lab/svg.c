@@ -8,14 +8,22 @@
 
 /* Contrast of text on its ground is at least 4.5 : 1 in both schemes. */
 const char lab_svg_style[] =
-    ".bg{fill:#fff}.fg{fill:#1b1f24}.dim{fill:#57606a}.grid{stroke:#d8dee4;stroke-width:1}.axis{stroke:#57606a;stroke-width:1}"
-    "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}.t{font-size:15px;font-weight:600}"
-    ".c0{fill:#1f6feb;stroke:#1f6feb}.c1{fill:#cf3d4f;stroke:#cf3d4f}.c2{fill:#218a4f;stroke:#218a4f}.c3{fill:#b26a00;stroke:#b26a00}"
-    ".c4{fill:#7b4fd6;stroke:#7b4fd6}.c5{fill:#0f8588;stroke:#0f8588}.c6{fill:#b83a80;stroke:#b83a80}.c7{fill:#6b7280;stroke:#6b7280}"
+    ".bg{fill:#fff}.fg{fill:#1b1f24}.dim{fill:#57606a}.grid{stroke:#d8dee4;stroke-width:1}.axis{"
+    "stroke:#57606a;stroke-width:1}"
+    "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
+    "Sans',sans-serif}.t{font-size:15px;font-weight:600}"
+    ".c0{fill:#1f6feb;stroke:#1f6feb}.c1{fill:#cf3d4f;stroke:#cf3d4f}.c2{fill:#218a4f;stroke:#"
+    "218a4f}.c3{fill:#b26a00;stroke:#b26a00}"
+    ".c4{fill:#7b4fd6;stroke:#7b4fd6}.c5{fill:#0f8588;stroke:#0f8588}.c6{fill:#b83a80;stroke:#"
+    "b83a80}.c7{fill:#6b7280;stroke:#6b7280}"
     ".line{fill:none;stroke-width:2}.bar{stroke:none}.err{stroke-width:1.5}"
-    "@media (prefers-color-scheme:dark){.bg{fill:#0f1419}.fg{fill:#e6edf3}.dim{fill:#9aa5b1}.grid{stroke:#2b333c}.axis{stroke:#9aa5b1}"
-    ".c0{fill:#58a6ff;stroke:#58a6ff}.c1{fill:#ff7b87;stroke:#ff7b87}.c2{fill:#4cc27f;stroke:#4cc27f}.c3{fill:#e0a030;stroke:#e0a030}"
-    ".c4{fill:#b392f0;stroke:#b392f0}.c5{fill:#3fc4c8;stroke:#3fc4c8}.c6{fill:#f07fb4;stroke:#f07fb4}.c7{fill:#a0a8b3;stroke:#a0a8b3}"
+    "@media "
+    "(prefers-color-scheme:dark){.bg{fill:#0f1419}.fg{fill:#e6edf3}.dim{fill:#9aa5b1}.grid{stroke:#"
+    "2b333c}.axis{stroke:#9aa5b1}"
+    ".c0{fill:#58a6ff;stroke:#58a6ff}.c1{fill:#ff7b87;stroke:#ff7b87}.c2{fill:#4cc27f;stroke:#"
+    "4cc27f}.c3{fill:#e0a030;stroke:#e0a030}"
+    ".c4{fill:#b392f0;stroke:#b392f0}.c5{fill:#3fc4c8;stroke:#3fc4c8}.c6{fill:#f07fb4;stroke:#"
+    "f07fb4}.c7{fill:#a0a8b3;stroke:#a0a8b3}"
     ".line{fill:none}.bar{stroke:none}}";
 
 void lab_svg_escaped(FILE *f, const char *s)
@@ -31,7 +39,8 @@ void lab_svg_escaped(FILE *f, const char *s)
         case '>': fputs("&gt;", f); break;
         case '"': fputs("&quot;", f); break;
         default:
-            if (step <= 0 || cp == 0xFFFE || cp == 0xFFFF)       /* a page must be valid UTF-8, an SVG valid XML */
+            /* a page must be valid UTF-8, an SVG valid XML */
+            if (step <= 0 || cp == 0xFFFE || cp == 0xFFFF)
                 fputs("\xEF\xBF\xBD", f);
             else if (cp < 0x20)
                 fputc(' ', f);
@@ -97,7 +106,8 @@ static void text(FILE *f, double x, double y, const char *anchor, const char *cl
 
 static void line(FILE *f, double x1, double y1, double x2, double y2, const char *cls)
 {
-    fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2, cls);
+    fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2,
+            y2, cls);
 }
 
 /* Columns of UTF-8 text, about: enough to keep labels apart. */
@@ -146,7 +156,10 @@ static double legend(FILE *f, double y, const char *const *names, size_t n)
             x = 12;
             y += 18;
         }
-        fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" class=\"bar c%zu\"/>\n", x, y - 10, i % LAB_COLOURS);
+        fprintf(f,
+                "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\" class=\"bar "
+                "c%zu\"/>\n",
+                x, y - 10, i % LAB_COLOURS);
         fitted(f, x + 18, y, "start", "fg", names[i], LAB_WIDTH - 30 - x);
         x += w;
     }
@@ -157,7 +170,10 @@ static double legend(FILE *f, double y, const char *const *names, size_t n)
 static double tick_step(double span, int n)
 {
     double rough = span / n, power = pow(10, floor(log10(rough)));
-    return rough <= power ? power : rough <= 2 * power ? 2 * power : rough <= 5 * power ? 5 * power : 10 * power;
+    return rough <= power       ? power
+           : rough <= 2 * power ? 2 * power
+           : rough <= 5 * power ? 5 * power
+                                : 10 * power;
 }
 
 static void number_text(char out[24], double v, double step)
@@ -172,20 +188,27 @@ static void count_text(char out[24], double v)
     if (v >= 1e10)
         snprintf(out, 24, "%.3g", v);
     else if (v >= 1024 && fmod(v, 1024) == 0)
-        snprintf(out, 24, v >= 1048576 && fmod(v, 1048576) == 0 ? "%.0fM" : "%.0fK", v >= 1048576 && fmod(v, 1048576) == 0 ? v / 1048576 : v / 1024);
+        snprintf(out, 24, v >= 1048576 && fmod(v, 1048576) == 0 ? "%.0fM" : "%.0fK",
+                 v >= 1048576 && fmod(v, 1048576) == 0 ? v / 1048576 : v / 1024);
     else
         snprintf(out, 24, "%.6g", v);
 }
 
-/* ---- chart ---------------------------------------------------------------------------------------------------- */
+/* ---- chart ---- */
 
-typedef struct frame { double left, right, top, bottom, x0, x1, y0, y1; int x_log2; } frame;
+typedef struct frame {
+    double left, right, top, bottom, x0, x1, y0, y1;
+    int x_log2;
+} frame;
 static double fx(const frame *p, double x)
 {
     double a = p->x_log2 ? log2(x) : x;
     return p->left + (a - p->x0) / (p->x1 - p->x0) * (p->right - p->left);
 }
-static double fy(const frame *p, double y) { return p->bottom - (y - p->y0) / (p->y1 - p->y0) * (p->bottom - p->top); }
+static double fy(const frame *p, double y)
+{
+    return p->bottom - (y - p->y0) / (p->y1 - p->y0) * (p->bottom - p->top);
+}
 
 static int usable(const lab_chart *c, const lab_mark *m)
 {
@@ -217,7 +240,7 @@ static int extent(const lab_chart *c, frame *p)
     /* points that differ by less than doubles can step over are one */
     dx = dx > 1e-9 * fabs(p->x1) ? dx : fmax(1, 0.1 * fabs(p->x1));
     dy = dy > 1e-9 * fabs(p->y1) ? dy : fabs(p->y1) > 0 ? 0.1 * fabs(p->y1) : 1;
-    p->x0 -= 0.05 * dx, p->x1 += 0.12 * dx;            /* labels stand right of their marks */
+    p->x0 -= 0.05 * dx, p->x1 += 0.12 * dx; /* labels stand right of their marks */
     p->y0 -= 0.08 * dy, p->y1 += 0.08 * dy;
     p->x_log2 = c->x_log2;
     return 1;
@@ -233,7 +256,8 @@ static void axes(FILE *f, const lab_chart *c, const frame *p)
         text(f, p->left - 8, fy(p, v) + 4, "end", "dim", s);
     }
     /* doublings; halves of them where there are few */
-    double x_step = p->x_log2 ? p->x1 - p->x0 < 3 ? 0.5 : fmax(1, ceil((p->x1 - p->x0) / 8)) : tick_step(p->x1 - p->x0, 8);
+    double x_step = p->x_log2 ? p->x1 - p->x0 < 3 ? 0.5 : fmax(1, ceil((p->x1 - p->x0) / 8))
+                              : tick_step(p->x1 - p->x0, 8);
     for (double v = ceil(p->x0 / x_step) * x_step; v <= p->x1; v += x_step) {
         double x = p->x_log2 ? exp2(v) : v,
                at = p->left + (v - p->x0) / (p->x1 - p->x0) * (p->right - p->left);
@@ -249,27 +273,35 @@ static void axes(FILE *f, const lab_chart *c, const frame *p)
     text(f, 12, p->top - 10, "start", "fg", c->y_label);
 }
 
-typedef struct box { double x, y, w, h; } box;
+typedef struct box {
+    double x, y, w, h;
+} box;
 
-/* Put a label near a mark where no other label, mark or error bar is; those of marks come first in `taken`. */
-static void place(FILE *f, const frame *p, box *taken, size_t *n, double x, double y, const char *label)
+/* Put a label near a mark where no other label, mark or error bar is; those of marks come first in
+ * `taken`. */
+static void place(FILE *f, const frame *p, box *taken, size_t *n, double x, double y,
+                  const char *label)
 {
-    static const double places[][2] = { { 9, 4 }, { 9, -9 }, { 9, 17 }, { -9, 4 }, { -9, -9 }, { -9, 17 }, { 0, -14 }, { 0, 23 }, { 9, -22 }, { 9, 30 },
+    static const double places[][2] = { { 9, 4 },    { 9, -9 },  { 9, 17 },  { -9, 4 },  { -9, -9 },
+                                        { -9, 17 },  { 0, -14 }, { 0, 23 },  { 9, -22 }, { 9, 30 },
                                         { -9, -22 }, { -9, 30 }, { 9, -35 }, { 9, 43 } };
     double w = width_of(label);
     for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
         double dx = places[k][0];
         box b = { dx > 0 ? x + dx : dx < 0 ? x + dx - w : x - w / 2, y + places[k][1] - 11, w, 13 };
-        int bad = b.x < p->left || b.x + b.w > LAB_WIDTH - 4 || b.y < p->top - 4 || b.y + b.h > p->bottom;
+        int bad = b.x < p->left || b.x + b.w > LAB_WIDTH - 4 || b.y < p->top - 4 ||
+                  b.y + b.h > p->bottom;
         for (size_t i = 0; i < *n && !bad; i++)
-            bad = b.x < taken[i].x + taken[i].w && taken[i].x < b.x + b.w && b.y < taken[i].y + taken[i].h && taken[i].y < b.y + b.h;
+            bad = b.x < taken[i].x + taken[i].w && taken[i].x < b.x + b.w &&
+                  b.y < taken[i].y + taken[i].h && taken[i].y < b.y + b.h;
         if (bad)
             continue;
         taken[(*n)++] = b;
         text(f, b.x, y + places[k][1], "start", "fg", label);
         return;
     }
-}                                                      /* no room: the table beside the picture has it */
+}
+/* no room: the table beside the picture has it */
 
 int lab_svg_chart(FILE *f, const lab_chart *c)
 {
@@ -312,7 +344,8 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
                 taken[n_taken++] = (box){ x - 2, top, 4, low - top };
             }
             if (!one->line || one->n <= 24)
-                fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" class=\"c%zu\"/>\n", x, my, s % LAB_COLOURS);
+                fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" class=\"c%zu\"/>\n", x, my,
+                        s % LAB_COLOURS);
             taken[n_taken++] = (box){ x - 5, my - 5, 10, 10 };
         }
     }
@@ -326,7 +359,7 @@ int lab_svg_chart(FILE *f, const lab_chart *c)
     return (int)p.bottom + 52;
 }
 
-/* ---- map, stacks, bars ---------------------------------------------------------------------------------------- */
+/* ---- map, stacks, bars ---- */
 
 int lab_svg_map(FILE *f, const lab_map *m)
 {
@@ -349,8 +382,10 @@ int lab_svg_map(FILE *f, const lab_map *m)
             if (!isfinite(v))
                 continue;
             share = share < 0 ? 0 : share > 1 ? 1 : share;
-            fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" class=\"bar c0\" fill-opacity=\"%.2f\"/>\n", left + w * (double)c + 1, y + 1,
-                    w - 2, h - 2, 0.06 + 0.54 * share);
+            fprintf(f,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
+                    "class=\"bar c0\" fill-opacity=\"%.2f\"/>\n",
+                    left + w * (double)c + 1, y + 1, w - 2, h - 2, 0.06 + 0.54 * share);
             char s[24];
             snprintf(s, sizeof s, fabs(v) < 1e9 ? "%.*f" : "%.*g", fabs(v) < 1e9 ? m->digits : 3,
                      v);
@@ -378,7 +413,8 @@ static double beside(double x, double w) { return fmax(4 + w / 2, fmin(x, LAB_WI
 int lab_svg_stacks(FILE *f, const lab_stacks *s)
 {
     title(f, s->title);
-    double y = legend(f, 44, s->parts, s->n_parts), top = y + 24, bottom = top + 270, left = 78, right = LAB_WIDTH - 20, most = 1;
+    double y = legend(f, 44, s->parts, s->n_parts), top = y + 24, bottom = top + 270, left = 78,
+           right = LAB_WIDTH - 20, most = 1;
     for (size_t c = 0; c < s->n_columns; c++) {
         double sum = 0;
         for (size_t p = 0; p < s->n_parts; p++)
@@ -401,7 +437,10 @@ int lab_svg_stacks(FILE *f, const lab_stacks *s)
             sum += v;
             at -= h;
             if (h >= 0.3)
-                fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"bar c%zu\"/>\n", x - bar / 2, at, bar, h, p % LAB_COLOURS);
+                fprintf(f,
+                        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"bar "
+                        "c%zu\"/>\n",
+                        x - bar / 2, at, bar, h, p % LAB_COLOURS);
         }
         if (c % every)
             continue;

@@ -18,10 +18,24 @@
 const char *const lab_task_names[] = { "generation", "retrieval", NULL };
 const char *const lab_task_units[] = { "KL, nat a token", "change of ln p(answer), nat^2" };
 
-enum { MAX_ITEMS = 64, MAX_OPTIONS = 16, N_GLOBAL = 2 /* main and index; windows cost nothing per token */, BATCH = 63 };
+enum {
+    MAX_ITEMS = 64,
+    MAX_OPTIONS = 16,
+    N_GLOBAL = 2 /* main and index; windows cost nothing per token */,
+    BATCH = 63
+};
 
-typedef struct choice { const char *format; double bytes; char kv[64]; lab_sum cost; } choice;
-typedef struct item { long layer; size_t part, n; choice options[MAX_OPTIONS]; } item;
+typedef struct choice {
+    const char *format;
+    double bytes;
+    char kv[64];
+    lab_sum cost;
+} choice;
+typedef struct item {
+    long layer;
+    size_t part, n;
+    choice options[MAX_OPTIONS];
+} item;
 
 typedef struct tuning {
     mote_model *model;
@@ -31,9 +45,11 @@ typedef struct tuning {
     item items[MAX_ITEMS];
     size_t n_items;
     int32_t *window;
-    /* Windows too: one that is rounded turns any disturbance, however small, into flipped roundings, and a floor that does not add up. */
+    /* Windows too: one that is rounded turns any disturbance, however small, into flipped
+     * roundings, and a floor that does not add up. */
     const char *exact;
-    lab_spec parts;                        /* names of the model's parts; the first two grow with the context */
+    /* names of the model's parts; the first two grow with the context */
+    lab_spec parts;
 } tuning;
 
 /* ---- what there is to choose ---- */
@@ -73,7 +89,8 @@ static int add_options(tuning *t, const char *format, mote_err *err)
             return rc;
         const json_t *row;
         size_t i;
-        json_array_foreach(json_object_get(plan, "sources"), i, row) {
+        json_array_foreach(json_object_get(plan, "sources"), i, row)
+        {
             const json_t *layer = json_object_get(row, "layer");
             size_t at = i * N_GLOBAL + part;
             if (at >= MAX_ITEMS || !json_is_integer(layer))
@@ -85,7 +102,9 @@ static int add_options(tuning *t, const char *format, mote_err *err)
             if (it->n == MAX_OPTIONS)
                 continue;
             choice *c = &it->options[it->n++];
-            *c = (choice){ .format = format, .bytes = json_number_value(json_object_get(row, key)) / json_number_value(json_object_get(row, "ratio")) };
+            *c = (choice){ .format = format,
+                           .bytes = json_number_value(json_object_get(row, key)) /
+                                    json_number_value(json_object_get(row, "ratio")) };
             snprintf(c->kv, sizeof c->kv, "%s.%ld=%.24s", t->parts.name[part], it->layer, format);
         }
         json_decref(plan);
@@ -101,31 +120,43 @@ static int list_items(tuning *t, mote_err *err)
     if (rc)
         return rc;
     if (!t->n_items)
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: no KV source of this model can be given a format of its own", t->t->model_path);
+        return mote__fail(err, MOTE_EUNSUPPORTED,
+                          "%s: no KV source of this model can be given a format of its own",
+                          t->t->model_path);
     for (size_t i = 0; i < t->n_items; i++)
         if (!t->items[i].n)
-            return mote__fail(err, MOTE_EINVAL, "--formats: none of them fits %s of layer %ld", t->parts.name[t->items[i].part], t->items[i].layer);
+            return mote__fail(err, MOTE_EINVAL, "--formats: none of them fits %s of layer %ld",
+                              t->parts.name[t->items[i].part], t->items[i].layer);
     return MOTE_OK;
 }
 
 /* ---- what each costs ---- */
 
 /* The text with one item rounded and everything else exact. */
-static void kv_of(char out[128], const tuning *t, const choice *c) { snprintf(out, 128, "%s,%s", t->exact, c->kv); }
+static void kv_of(char out[128], const tuning *t, const choice *c)
+{
+    snprintf(out, 128, "%s,%s", t->exact, c->kv);
+}
 
 static int generation_cost(tuning *t, choice **list, size_t n, size_t window, mote_err *err)
 {
     size_t ctx = t->t->ctx;
     lab_case *cases = calloc(n + 1, sizeof *cases), **all = calloc(n + 1, sizeof *all);
-    char (*kv)[128] = calloc(n + 1, sizeof *kv);
+    char(*kv)[128] = calloc(n + 1, sizeof *kv);
     mote_score *scores = calloc((n + 1) * ctx, sizeof *scores);
-    int rc = cases && all && kv && scores ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory for %zu cases of %zu tokens", n + 1, ctx);
+    int rc = cases && all && kv && scores
+                 ? MOTE_OK
+                 : mote__fail(err, MOTE_ENOMEM, "out of memory for %zu cases of %zu tokens", n + 1,
+                              ctx);
     char what[96];
-    snprintf(what, sizeof what, "sensitivities, window %zu of %zu, %zu cases", window + 1, t->t->n_windows, n);
+    snprintf(what, sizeof what, "sensitivities, window %zu of %zu, %zu cases", window + 1,
+             t->t->n_windows, n);
     for (size_t i = 0; !rc && i <= n; i++) {
         if (i < n)
             kv_of(kv[i], t, list[i]);
-        cases[i] = (lab_case){ .params = { .kv = i < n ? kv[i] : t->exact, .prefill = MOTE_PREFILL_FULL }, .scores = scores + i * ctx };
+        cases[i] = (lab_case){ .params = { .kv = i < n ? kv[i] : t->exact,
+                                           .prefill = MOTE_PREFILL_FULL },
+                               .scores = scores + i * ctx };
         all[i] = &cases[i];
     }
     lab_text_window(t->text, ctx, window, t->window);
@@ -148,14 +179,16 @@ static int retrieval_cost(tuning *t, choice **list, size_t n, size_t sample, mot
     lab_haystack h;
     lab_answer base[LAB_MAX_NEEDLES], answers[LAB_MAX_NEEDLES];
     mote_session_params params = { .kv = t->exact };
-    int rc = lab_haystack_make(&h, t->model, t->text, t->t->ctx, t->t->depths, t->t->n_depths, t->t->seed, sample, err);
+    int rc = lab_haystack_make(&h, t->model, t->text, t->t->ctx, t->t->depths, t->t->n_depths,
+                               t->t->seed, sample, err);
     if (!rc)
         rc = lab_needle_ask(base, t->model, &params, &h, "needles, exact", t->progress, err);
     for (size_t i = 0; !rc && i < n; i++) {
         char kv[128], what[96];
         kv_of(kv, t, list[i]);
         params.kv = kv;
-        snprintf(what, sizeof what, "sensitivities, sample %zu of %zu, case %zu of %zu", sample + 1, t->t->n_samples, i + 1, n);
+        snprintf(what, sizeof what, "sensitivities, sample %zu of %zu, case %zu of %zu", sample + 1,
+                 t->t->n_samples, i + 1, n);
         rc = lab_needle_ask(answers, t->model, &params, &h, what, t->progress, err);
         for (size_t d = 0; !rc && d < h.n_needles; d++)
             lab_sum_add(&list[i]->cost, pow(answers[d].logp - base[d].logp, 2));
@@ -175,14 +208,16 @@ static int measure_costs(tuning *t, mote_err *err)
     for (size_t w = 0; !rc && w < rounds; w++)
         for (size_t at = 0; !rc && at < n; at += BATCH) {
             size_t some = n - at < BATCH ? n - at : BATCH;
-            rc = t->t->task == LAB_GENERATION ? generation_cost(t, list + at, some, w, err) : retrieval_cost(t, list + at, some, w, err);
+            rc = t->t->task == LAB_GENERATION ? generation_cost(t, list + at, some, w, err)
+                                              : retrieval_cost(t, list + at, some, w, err);
         }
     return rc;
 }
 
 /* ---- choosing and checking ---- */
 
-static int choose(lab_frontier *frontier, const lab_point **best, const tuning *t, double budget, mote_err *err)
+static int choose(lab_frontier *frontier, const lab_point **best, const tuning *t, double budget,
+                  mote_err *err)
 {
     lab_option options[MAX_ITEMS][MAX_OPTIONS];
     lab_item items[MAX_ITEMS];
@@ -194,11 +229,14 @@ static int choose(lab_frontier *frontier, const lab_point **best, const tuning *
         }
     }
     if (lab_frontier_make(frontier, items, t->n_items))
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for the choice among %zu parts", t->n_items);
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for the choice among %zu parts",
+                          t->n_items);
     *best = lab_frontier_best(frontier, budget);
     if (!*best)
-        return mote__fail(err, MOTE_EINVAL, "--budget: %g bytes a token are too few: the smallest of these formats take %g", budget,
-                          frontier->points[0].bytes);
+        return mote__fail(
+            err, MOTE_EINVAL,
+            "--budget: %g bytes a token are too few: the smallest of these formats take %g", budget,
+            frontier->points[0].bytes);
     return MOTE_OK;
 }
 
@@ -207,7 +245,8 @@ static int spec_of(char out[LAB_SPEC_BYTES], const tuning *t, const lab_point *p
 {
     size_t used = 0;
     for (size_t i = 0; i < t->n_items && used < LAB_SPEC_BYTES; i++)
-        used += (size_t)snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s", i ? "," : "", t->items[i].options[p->choice[i]].kv);
+        used += (size_t)snprintf(out + used, LAB_SPEC_BYTES - used, "%s%s", i ? "," : "",
+                                 t->items[i].options[p->choice[i]].kv);
     json_t *plan = NULL;
     int rc = plan_of(&plan, t, out, err);
     const char *kv = json_string_value(json_object_get(plan, "kv"));
@@ -217,8 +256,10 @@ static int spec_of(char out[LAB_SPEC_BYTES], const tuning *t, const lab_point *p
     return rc;
 }
 
-/* The whole choice and the default formats, measured against exact on windows [first, first + n): {kv, bytes, loss..., kl...} rows. */
-static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, size_t n, mote_err *err)
+/* The whole choice and the default formats, measured against exact on windows [first, first + n):
+ * {kv, bytes, loss..., kl...} rows. */
+static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, size_t n,
+                  mote_err *err)
 {
     enum { CASES = 4 };
     char alone[LAB_SPEC_BYTES + 16];
@@ -235,11 +276,13 @@ static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, 
     int rc = scores ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "out of memory for a window");
     for (size_t w = first; !rc && w < first + n; w++) {
         for (size_t i = 0; i < CASES; i++) {
-            cases[i] = (lab_case){ .params = { .kv = specs[i], .prefill = MOTE_PREFILL_FULL }, .scores = scores + i * ctx };
+            cases[i] = (lab_case){ .params = { .kv = specs[i], .prefill = MOTE_PREFILL_FULL },
+                                   .scores = scores + i * ctx };
             all[i] = &cases[i];
         }
         lab_text_window(t->text, ctx, w, t->window);
-        rc = lab_measure(t->model, t->window, ctx, all, CASES, &cases[0], "checking the choice", t->progress, err);
+        rc = lab_measure(t->model, t->window, ctx, all, CASES, &cases[0], "checking the choice",
+                         t->progress, err);
         for (size_t i = 0; !rc && i < CASES; i++) {
             for (size_t k = 0; k + 1 < ctx; k++) {
                 lab_sum_add(&kl[i], i ? cases[i].scores[k].kl : 0);
@@ -252,11 +295,19 @@ static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, 
     }
     *rows = json_array();
     for (size_t i = 0; !rc && i < CASES; i++) {
-        json_t *o = json_pack("{s:s, s:s?, s:f, s:I}", "name", names[i], "kv", specs[i], "bytes_per_token", cases[i].kv_bytes, "tokens",
+        json_t *o = json_pack("{s:s, s:s?, s:f, s:I}", "name", names[i], "kv", specs[i],
+                              "bytes_per_token", cases[i].kv_bytes, "tokens",
                               (json_int_t)loss[i].n);
-        const struct { const char *name; double value; } reals[] = {
-            { "loss", lab_sum_mean(&loss[i]) }, { "perplexity", exp(lab_sum_mean(&loss[i])) }, { "loss_minus_exact", lab_sum_mean(&diff[i]) },
-            { "loss_minus_exact_se", lab_sum_error(&diff[i]) }, { "kl", lab_sum_mean(&kl[i]) }, { "kl_se", lab_sum_error(&kl[i]) },
+        const struct {
+            const char *name;
+            double value;
+        } reals[] = {
+            { "loss", lab_sum_mean(&loss[i]) },
+            { "perplexity", exp(lab_sum_mean(&loss[i])) },
+            { "loss_minus_exact", lab_sum_mean(&diff[i]) },
+            { "loss_minus_exact_se", lab_sum_error(&diff[i]) },
+            { "kl", lab_sum_mean(&kl[i]) },
+            { "kl_se", lab_sum_error(&kl[i]) },
         };
         for (size_t k = 0; k < sizeof reals / sizeof reals[0]; k++)
             json_object_set_new(o, reals[k].name, lab_real(reals[k].value));
@@ -269,11 +320,19 @@ static int verify(json_t **rows, const tuning *t, const char *kv, size_t first, 
 
 static int verify_needles(json_t **needles, const tuning *t, const char *kv, mote_err *err)
 {
-    const mote_session_params cases[3] = { { .kv = t->exact }, { .kv = kv }, { .kv = lab_default_kv(t->model) } };
+    const mote_session_params cases[3] = { { .kv = t->exact },
+                                           { .kv = kv },
+                                           { .kv = lab_default_kv(t->model) } };
     uint64_t ctx = t->t->ctx;
     /* other needles than those that were measured */
-    lab_needles n = { .cases = cases, .n_cases = 3, .ctx = &ctx, .n_ctx = 1, .depths = t->t->depths, .n_depths = t->t->n_depths,
-                      .n_samples = t->t->n_samples, .seed = t->t->seed + 1 };
+    lab_needles n = { .cases = cases,
+                      .n_cases = 3,
+                      .ctx = &ctx,
+                      .n_ctx = 1,
+                      .depths = t->t->depths,
+                      .n_depths = t->t->n_depths,
+                      .n_samples = t->t->n_samples,
+                      .seed = t->t->seed + 1 };
     return lab_needle_run(needles, t->model, t->text, &n, t->progress, err);
 }
 
@@ -286,12 +345,15 @@ static json_t *items_json(const tuning *t, const lab_point *best)
         json_t *options = json_array();
         for (size_t o = 0; o < t->items[i].n; o++) {
             const choice *c = &t->items[i].options[o];
-            json_array_append_new(options, json_pack("{s:s, s:f, s:o, s:o, s:b}", "format", c->format, "bytes_per_token", c->bytes, "cost",
-                                                     lab_real(lab_sum_mean(&c->cost)), "cost_se", lab_real(lab_sum_error(&c->cost)), "chosen",
+            json_array_append_new(options, json_pack("{s:s, s:f, s:o, s:o, s:b}", "format",
+                                                     c->format, "bytes_per_token", c->bytes, "cost",
+                                                     lab_real(lab_sum_mean(&c->cost)), "cost_se",
+                                                     lab_real(lab_sum_error(&c->cost)), "chosen",
                                                      o == best->choice[i]));
         }
-        json_array_append_new(items, json_pack("{s:I, s:s, s:o}", "layer", (json_int_t)t->items[i].layer, "part", t->parts.name[t->items[i].part],
-                                               "options", options));
+        json_array_append_new(
+            items, json_pack("{s:I, s:s, s:o}", "layer", (json_int_t)t->items[i].layer, "part",
+                             t->parts.name[t->items[i].part], "options", options));
     }
     return items;
 }
@@ -300,46 +362,65 @@ static json_t *frontier_json(const lab_frontier *f)
 {
     json_t *points = json_array();
     for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(points, json_pack("{s:f, s:f}", "bytes_per_token", f->points[i].bytes, "predicted", f->points[i].cost));
+        json_array_append_new(points, json_pack("{s:f, s:f}", "bytes_per_token", f->points[i].bytes,
+                                                "predicted", f->points[i].cost));
     return points;
 }
 
-/* How far the additive model was off: the measured cost of the whole choice. For retrieval only the check's needles can tell. */
+/* How far the additive model was off: the measured cost of the whole choice. For retrieval only the
+ * check's needles can tell. */
 static void judge(json_t *result, const lab_tune *t, double predicted)
 {
     const json_t *chosen = json_array_get(json_object_get(result, "verified"), 3);
     char line[300];
     if (t->task != LAB_GENERATION) {
-        const json_t *row = json_array_get(json_object_get(json_object_get(result, "needle"), "rows"), 1);
-        snprintf(line, sizeof line, "predicted: a mean square change of %.5f nat^2 (%.4f nat) of ln p(answer); on other needles its mean change is %+.4f +- %.4f nat",
-                 predicted, sqrt(predicted), json_number_value(json_object_get(row, "logp_minus_base")),
+        const json_t *row = json_array_get(
+            json_object_get(json_object_get(result, "needle"), "rows"), 1);
+        snprintf(line, sizeof line,
+                 "predicted: a mean square change of %.5f nat^2 (%.4f nat) of ln p(answer); on "
+                 "other needles its mean change is %+.4f +- %.4f nat",
+                 predicted, sqrt(predicted),
+                 json_number_value(json_object_get(row, "logp_minus_base")),
                  json_number_value(json_object_get(row, "logp_minus_base_se")));
     } else {
-        double kl = json_number_value(json_object_get(chosen, "kl")), se = json_number_value(json_object_get(chosen, "kl_se"));
+        double kl = json_number_value(json_object_get(chosen, "kl")),
+               se = json_number_value(json_object_get(chosen, "kl_se"));
         json_object_set_new(result, "measured", lab_real(kl));
         json_object_set_new(result, "measured_se", lab_real(se));
-        snprintf(line, sizeof line, "predicted a KL of %.5f, measured %.5f +- %.5f (windows f32): %s by %.0f %%", predicted, kl, se, kl >= predicted ? "more" : "less",
+        snprintf(line, sizeof line,
+                 "predicted a KL of %.5f, measured %.5f +- %.5f (windows f32): %s by %.0f %%",
+                 predicted, kl, se, kl >= predicted ? "more" : "less",
                  100 * fabs(kl - predicted) / (predicted > 0 ? predicted : 1));
     }
     json_object_set_new(result, "judgement", json_string(line));
 }
 
-static json_t *profile_json(const json_t *result, const tuning *t, const char *fingerprint, double prefill, double decode)
+static json_t *profile_json(const json_t *result, const tuning *t, const char *fingerprint,
+                            double prefill, double decode)
 {
     mote_model_info info;
     mote_model_get_info(t->model, &info);
-    const char *slash = strrchr(t->t->model_path, '/'), *name = slash && slash[1] ? slash + 1 : t->t->model_path;
-    const json_t *chosen = json_array_get(json_object_get(result, "verified"), 1), *held = json_array_get(json_object_get(result, "heldout"), 1);
-    json_t *measured = json_pack("{s:I, s:I, s:O, s:O, s:O, s:O?, s:o, s:o, s:i, s:s, s:O}", "ctx", (json_int_t)t->t->ctx, "tokens",
-                                 json_integer_value(json_object_get(chosen, "tokens")), "chosen", chosen, "exact",
-                                 json_array_get(json_object_get(result, "verified"), 0), "default", json_array_get(json_object_get(result, "verified"), 2),
-                                 "heldout", held, "prefill_tokens_per_s", lab_real(prefill), "decode_tokens_per_s", lab_real(decode), "threads",
-                                 info.n_threads, "cpu", info.cpu, "peak_bytes", json_object_get(chosen, "peak_bytes"));
-    return json_pack("{s:s, s:i, s:s, s:{s:o, s:s, s:s, s:I}, s:O, s:O, s:s, s:f, s:O, s:s, s:o}", "format", "mote-profile", "version",
-                     LAB_PROFILE_VERSION, "mote", mote_version(), "model", "name", mote__json_string(name), "fingerprint", fingerprint, "family", info.family, "layers",
-                     (json_int_t)info.n_layers, "kv", json_object_get(result, "kv"), "bytes_per_token", json_object_get(result, "bytes_per_token"), "task",
-                     lab_task_names[t->t->task], "budget", json_number_value(json_object_get(result, "budget")), "predicted",
-                     json_object_get(result, "predicted"), "judgement", json_string_value(json_object_get(result, "judgement")), "measured", measured);
+    const char *slash = strrchr(t->t->model_path, '/'),
+               *name = slash && slash[1] ? slash + 1 : t->t->model_path;
+    const json_t *chosen = json_array_get(json_object_get(result, "verified"), 1),
+                 *held = json_array_get(json_object_get(result, "heldout"), 1);
+    json_t *measured = json_pack(
+        "{s:I, s:I, s:O, s:O, s:O, s:O?, s:o, s:o, s:i, s:s, s:O}", "ctx", (json_int_t)t->t->ctx,
+        "tokens", json_integer_value(json_object_get(chosen, "tokens")), "chosen", chosen, "exact",
+        json_array_get(json_object_get(result, "verified"), 0), "default",
+        json_array_get(json_object_get(result, "verified"), 2), "heldout", held,
+        "prefill_tokens_per_s", lab_real(prefill), "decode_tokens_per_s", lab_real(decode),
+        "threads", info.n_threads, "cpu", info.cpu, "peak_bytes",
+        json_object_get(chosen, "peak_bytes"));
+    return json_pack("{s:s, s:i, s:s, s:{s:o, s:s, s:s, s:I}, s:O, s:O, s:s, s:f, s:O, s:s, s:o}",
+                     "format", "mote-profile", "version", LAB_PROFILE_VERSION, "mote",
+                     mote_version(), "model", "name", mote__json_string(name), "fingerprint",
+                     fingerprint, "family", info.family, "layers", (json_int_t)info.n_layers, "kv",
+                     json_object_get(result, "kv"), "bytes_per_token",
+                     json_object_get(result, "bytes_per_token"), "task", lab_task_names[t->t->task],
+                     "budget", json_number_value(json_object_get(result, "budget")), "predicted",
+                     json_object_get(result, "predicted"), "judgement",
+                     json_string_value(json_object_get(result, "judgement")), "measured", measured);
 }
 
 static int report(json_t **out, tuning *t, double budget, mote_err *err)
@@ -359,7 +440,7 @@ static int report(json_t **out, tuning *t, double budget, mote_err *err)
     }
     if (!rc)
         rc = lab_text_windows(t->text, t->model, t->t->ctx, 0, &whole, err);
-    if (!rc && whole > n)                   /* tokens that had no part in the choice */
+    if (!rc && whole > n) /* tokens that had no part in the choice */
         rc = verify(&heldout, t, spec, n, whole - n < n ? whole - n : n, err);
     if (!rc && t->t->task == LAB_RETRIEVAL)
         rc = verify_needles(&needle, t, spec, err);
@@ -370,9 +451,12 @@ static int report(json_t **out, tuning *t, double budget, mote_err *err)
     if (!rc)
         rc = mote_fingerprint(t->t->model_path, hex, err);
     if (!rc) {
-        *out = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:o, s:o, s:o, s:o?, s:o?}", "task", lab_task_names[t->t->task], "cost", lab_task_units[t->t->task],
-                         "budget", budget, "kv", spec, "bytes_per_token", best->bytes, "predicted", best->cost, "items", items_json(t, best), "frontier",
-                         frontier_json(&frontier), "verified", verified, "heldout", heldout, "needle", needle);
+        *out = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:o, s:o, s:o, s:o?, s:o?}", "task",
+                         lab_task_names[t->t->task], "cost", lab_task_units[t->t->task], "budget",
+                         budget, "kv", spec, "bytes_per_token", best->bytes, "predicted",
+                         best->cost, "items", items_json(t, best), "frontier",
+                         frontier_json(&frontier), "verified", verified, "heldout", heldout,
+                         "needle", needle);
         verified = heldout = needle = NULL;
         judge(*out, t->t, best->cost);
         json_object_set_new(*out, "profile", profile_json(*out, t, hex, prefill, decode));
@@ -386,14 +470,19 @@ static int report(json_t **out, tuning *t, double budget, mote_err *err)
     return rc;
 }
 
-int lab_tune_run(json_t **result, mote_model *model, const lab_text *text, const lab_tune *request, const lab_progress *progress, mote_err *err)
+int lab_tune_run(json_t **result, mote_model *model, const lab_text *text, const lab_tune *request,
+                 const lab_progress *progress, mote_err *err)
 {
     *result = NULL;
     tuning *t = calloc(1, sizeof *t);
     size_t n = 0;
     if (!t)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    *t = (tuning){ .model = model, .text = text, .t = request, .progress = progress, .exact = lab_exact_kv(model) };
+    *t = (tuning){ .model = model,
+                   .text = text,
+                   .t = request,
+                   .progress = progress,
+                   .exact = lab_exact_kv(model) };
     lab_spec_split(&t->parts, NULL, lab_default_kv(model));
     int rc = lab_text_windows(text, model, request->ctx, request->n_windows, &n, err);
     if (!rc && !(t->window = malloc(request->ctx * sizeof *t->window)))
@@ -412,7 +501,8 @@ int lab_tune_run(json_t **result, mote_model *model, const lab_text *text, const
         rc = list_items(t, err);
     lab_frontier frontier = { 0 };
     const lab_point *best;
-    if (!rc)                                /* a budget that cannot be met is said before anything is measured */
+    /* a budget that cannot be met is said before anything is measured */
+    if (!rc)
         rc = choose(&frontier, &best, t, budget, err);
     lab_frontier_free(&frontier);
     if (!rc)

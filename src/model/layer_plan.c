@@ -12,7 +12,9 @@ void mote__plan_init(mote__layer_plan *plan, const mote__config *c)
 {
     for (size_t l = 0; l < c->n_layers; l++) {
         mote__layer_plan *p = &plan[l];
-        *p = (mote__layer_plan){ .ratio = c->compress_ratios[l], .source = -1, .decoder = l >= c->decoder_start };
+        *p = (mote__layer_plan){ .ratio = c->compress_ratios[l],
+                                 .source = -1,
+                                 .decoder = l >= c->decoder_start };
         p->engram = find(c->engram_layers, c->n_engram_layers, l);
         if (c->arch == MOTE_ARCH_DENSE) {
             p->role = MOTE_ROLE_DENSE;
@@ -23,7 +25,9 @@ void mote__plan_init(mote__layer_plan *plan, const mote__config *c)
             continue;
         p->source = (int)c->kv_source_of[l];
         int selects = find(c->index_sources, c->n_index_sources, l) >= 0;
-        p->role = find(c->kv_sources, c->n_kv_sources, l) >= 0 ? MOTE_ROLE_FULL : selects ? MOTE_ROLE_REINDEX : MOTE_ROLE_REUSE;
+        p->role = find(c->kv_sources, c->n_kv_sources, l) >= 0 ? MOTE_ROLE_FULL
+                  : selects                                    ? MOTE_ROLE_REINDEX
+                                                               : MOTE_ROLE_REUSE;
         if (selects && c->candidate_source >= 0 && l >= (size_t)c->candidate_source)
             p->candidates = l == (size_t)c->candidate_source ? MOTE_CAND_MAKE : MOTE_CAND_USE;
     }

@@ -1,27 +1,32 @@
-/* The layer plan: what each layer does, made once from the configuration. Execution walks this table and never asks for a
- * layer's number. */
+/* The layer plan: what each layer does, made once from the configuration. Execution walks this
+ * table and never asks for a layer's number. */
 #ifndef MOTE_MODEL_LAYER_PLAN_H
 #define MOTE_MODEL_LAYER_PLAN_H
 
 #include "file/config.h"
 
 typedef enum mote__role {
-    MOTE_ROLE_WINDOW,      /* window attention only                                                      */
-    MOTE_ROLE_FULL,        /* makes global KV and indexer keys, and selects                              */
-    MOTE_ROLE_REINDEX,     /* selects anew among its source's entries                                    */
-    MOTE_ROLE_REUSE,       /* reads its source's entries with the last selection                         */
-    MOTE_ROLE_DENSE        /* makes keys and values of its own and attends to all of them                */
+    /* window attention only */
+    MOTE_ROLE_WINDOW,
+    /* makes global KV and indexer keys, and selects */
+    MOTE_ROLE_FULL,
+    /* selects anew among its source's entries */
+    MOTE_ROLE_REINDEX,
+    /* reads its source's entries with the last selection */
+    MOTE_ROLE_REUSE,
+    /* makes keys and values of its own and attends to all of them */
+    MOTE_ROLE_DENSE
 } mote__role;
 
 typedef enum mote__candidates { MOTE_CAND_NONE, MOTE_CAND_MAKE, MOTE_CAND_USE } mote__candidates;
 
 typedef struct mote__layer_plan {
     mote__role role;
-    unsigned ratio;                /* tokens per entry of its source; 0 for window layers */
-    int source;                    /* index of the KV source it reads, -1 for window layers */
-    mote__candidates candidates;   /* of a selecting layer */
-    int engram;                    /* index of its Engram table, or -1 */
-    int decoder;                   /* 0: encoder half */
+    unsigned ratio;              /* tokens per entry of its source; 0 for window layers */
+    int source;                  /* index of the KV source it reads, -1 for window layers */
+    mote__candidates candidates; /* of a selecting layer */
+    int engram;                  /* index of its Engram table, or -1 */
+    int decoder;                 /* 0: encoder half */
 } mote__layer_plan;
 
 void mote__plan_init(mote__layer_plan *plan, const mote__config *config);

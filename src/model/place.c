@@ -9,8 +9,17 @@
 enum { PIECE = 1 << 20, ALIGN = 64, PIECES_A_TURN = 128 };
 
 /* One range of bytes that belongs together, and the pointer that is to follow it. */
-typedef struct range { const uint8_t **where; size_t bytes; } range;
-typedef struct list { const mote__weights *w; range *at; size_t n; uint64_t bytes; } list;      /* at NULL: only counting */
+typedef struct range {
+    const uint8_t **where;
+    size_t bytes;
+} range;
+/* at NULL: only counting */
+typedef struct list {
+    const mote__weights *w;
+    range *at;
+    size_t n;
+    uint64_t bytes;
+} list;
 
 static void add(list *l, const uint8_t **where, size_t bytes)
 {
@@ -20,7 +29,8 @@ static void add(list *l, const uint8_t **where, size_t bytes)
     l->bytes += (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* In memory of ours already (converted when it was loaded), perhaps shared: not a part of the mapped files. */
+/* In memory of ours already (converted when it was loaded), perhaps shared: not a part of the
+ * mapped files. */
 static int is_converted(const mote__weights *w, const uint8_t *p)
 {
     for (size_t i = 0; i < w->n_owned; i++)
@@ -37,7 +47,8 @@ static void add_matrix(void *ctx, mote__mat *m)
         return;
     add(l, &m->data, m->n_out * m->n_in * bits[m->kind] / 8);
     if (m->scale)
-        add(l, &m->scale, (m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out) * m->scale_stride);
+        add(l, &m->scale,
+            (m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out) * m->scale_stride);
 }
 
 /* every matrix that is used in linears and exists */
@@ -46,9 +57,12 @@ static void each_matrix(mote__weights *w, void (*what)(void *ctx, mote__mat *m),
     what(ctx, &w->head);
     for (size_t i = 0; i < w->n_layers; i++) {
         mote__layer_weights *L = &w->layers[i];
-        mote__mat *const own[] = { &L->wq_a, &L->wq_b, &L->wkv, &L->wo_a, &L->wo_b, &L->c_wkv, &L->c_gate, &L->i_wk, &L->i_wq, &L->i_w,
-                                   &L->hc_attn.fn, &L->hc_ffn.fn, &L->gate, &L->shared.w1, &L->shared.w2, &L->shared.w3, &L->e_wkv,
-                                   &L->wq, &L->wk, &L->wv, &L->wo };
+        mote__mat *const own[] = { &L->wq_a,  &L->wq_b,      &L->wkv,        &L->wo_a,
+                                   &L->wo_b,  &L->c_wkv,     &L->c_gate,     &L->i_wk,
+                                   &L->i_wq,  &L->i_w,       &L->hc_attn.fn, &L->hc_ffn.fn,
+                                   &L->gate,  &L->shared.w1, &L->shared.w2,  &L->shared.w3,
+                                   &L->e_wkv, &L->wq,        &L->wk,         &L->wv,
+                                   &L->wo };
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
             if (own[k]->data)
                 what(ctx, own[k]);
@@ -97,10 +111,16 @@ mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t avai
 {
     if (mode != MOTE_WEIGHTS_AUTO)
         return mode;
-    return bytes <= available / 2 && bytes <= MOTE_AUTO_COPY_MOST ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+    return bytes <= available / 2 && bytes <= MOTE_AUTO_COPY_MOST ? MOTE_WEIGHTS_COPY
+                                                                  : MOTE_WEIGHTS_MAP;
 }
 
-struct copy { const range *ranges; const size_t *first; size_t n, from; const uint8_t *const *source; };
+struct copy {
+    const range *ranges;
+    const size_t *first;
+    size_t n, from;
+    const uint8_t *const *source;
+};
 
 /* Pieces of all ranges, numbered through: first[i] is the first piece of range i. */
 static void copy_pieces(void *ctx, size_t begin, size_t end, int thread)
@@ -114,34 +134,41 @@ static void copy_pieces(void *ctx, size_t begin, size_t end, int thread)
             *(c->first[mid] <= piece ? &lo : &hi) = mid;
         }
         size_t at = (piece - c->first[lo]) * PIECE, n = c->ranges[lo].bytes - at;
-        memcpy((uint8_t *)(uintptr_t)*c->ranges[lo].where + at, c->source[lo] + at, n < PIECE ? n : PIECE);
+        memcpy((uint8_t *)(uintptr_t)*c->ranges[lo].where + at, c->source[lo] + at,
+               n < PIECE ? n : PIECE);
     }
 }
 
-/* The mapped pages behind a copy are not needed any more: out of the resident set, still in the page cache. */
+/* The mapped pages behind a copy are not needed any more: out of the resident set, still in the
+ * page cache. */
 static void drop(const uint8_t *p, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
+              from = ((uintptr_t)p + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)p + bytes) / page * page;
     if (end > from)
         madvise((void *)from, end - from, MADV_DONTNEED);
 }
 
-int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, int (*progress)(void *, const char *, double),
-                        void *progress_ctx, mote_err *err)
+int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool,
+                        int (*progress)(void *, const char *, double), void *progress_ctx,
+                        mote_err *err)
 {
     list l = { .w = w };
     each_matrix(w, add_matrix, &l);
     if (mote__place_choose(mode, l.bytes, mote__memory_available()) != MOTE_WEIGHTS_COPY)
         return 0;
     const int must = mode == MOTE_WEIGHTS_COPY;
-    size_t memory_bytes = (size_t)l.bytes, n = l.n, table = n * (sizeof(range) + sizeof(size_t) + sizeof(uint8_t *));
+    size_t memory_bytes = (size_t)l.bytes, n = l.n,
+           table = n * (sizeof(range) + sizeof(size_t) + sizeof(uint8_t *));
     void *memory = mote__map_large_pages(w->meter, MOTE_MEM_WEIGHTS, &memory_bytes);
     list all = { .w = w, .at = mote__alloc(w->meter, MOTE_MEM_OTHER, table) };
     int rc = 0;
     if (!memory || !all.at) {
         if (must)
-            rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a copy of the weights (%llu bytes)", (unsigned long long)l.bytes);
+            rc = mote__fail(err, MOTE_ENOMEM,
+                            "out of memory for a copy of the weights (%llu bytes)",
+                            (unsigned long long)l.bytes);
         if (memory)
             mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, memory, memory_bytes);
         mote__free(w->meter, MOTE_MEM_OTHER, all.at, table);
@@ -163,7 +190,8 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
         if (progress && progress(progress_ctx, "copying weights", (double)c.from / (double)pieces))
             rc = mote__fail(err, MOTE_ECANCELED, "canceled while copying weights");
         else
-            mote__pool_for(pool, pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN, 1, copy_pieces, &c);
+            mote__pool_for(pool, pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN,
+                           1, copy_pieces, &c);
     }
     uint64_t copied = 0;
     for (size_t i = 0; i < n; i++) {
@@ -178,7 +206,8 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool, i
         mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, memory, memory_bytes);
         return rc;
     }
-    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, (size_t)copied);         /* the mapped bytes that nobody reads any more */
+    /* the mapped bytes that nobody reads any more */
+    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, (size_t)copied);
     w->copy = memory;
     w->copy_bytes = memory_bytes;
     w->copied_bytes = copied;

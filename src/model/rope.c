@@ -8,7 +8,8 @@ static double turns_at(size_t dim, double theta, double original, double turns)
     return (double)dim * log(original / (turns * 2 * 3.14159265358979323846)) / (2 * log(theta));
 }
 
-void mote__rope_init(mote__rope *r, size_t dim, double theta, double factor, double beta_fast, double beta_slow, size_t original)
+void mote__rope_init(mote__rope *r, size_t dim, double theta, double factor, double beta_fast,
+                     double beta_slow, size_t original)
 {
     assert(dim <= MOTE_MAX_ROPE_DIM && dim % 2 == 0);
     r->dim = dim;
@@ -48,12 +49,14 @@ void mote__rope_angles(float *cs, const mote__rope *r, uint64_t pos)
     }
 }
 
-void mote__rope_apply(float *x, size_t n_vectors, size_t n, const float *cs, size_t dim, int inverse)
+void mote__rope_apply(float *x, size_t n_vectors, size_t n, const float *cs, size_t dim,
+                      int inverse)
 {
     for (size_t v = 0; v < n_vectors; v++) {
         float *t = x + v * n + (n - dim);
         for (size_t i = 0; i < dim; i += 2) {
-            double a = t[i], b = t[i + 1], c = cs[i], s = inverse ? -(double)cs[i + 1] : (double)cs[i + 1];
+            double a = t[i], b = t[i + 1], c = cs[i],
+                   s = inverse ? -(double)cs[i + 1] : (double)cs[i + 1];
             t[i] = (float)(a * c - b * s);
             t[i + 1] = (float)(a * s + b * c);
         }

@@ -54,7 +54,10 @@ static const mote__tensor *find(loader *ld, const char *name, const char *suffix
     return mote__checkpoint_find(ld->w->ckpt, full);
 }
 
-static const char *where(loader *ld, const mote__tensor *t) { return mote__checkpoint_shard_path(ld->w->ckpt, t->shard); }
+static const char *where(loader *ld, const mote__tensor *t)
+{
+    return mote__checkpoint_shard_path(ld->w->ckpt, t->shard);
+}
 
 /* `name` in the checkpoint with shape [d0, d1] (d1 == 0: one dimension), or NULL and a sentence. */
 static const mote__tensor *need(loader *ld, const char *name, uint64_t d0, uint64_t d1)
@@ -70,13 +73,15 @@ static const mote__tensor *need(loader *ld, const char *name, uint64_t d0, uint6
     if (t->n_dims != dims || t->shape[0] != d0 || (d1 && t->shape[1] != d1)) {
         char got[120] = "";
         for (unsigned i = 0; i < t->n_dims; i++)
-            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%llu", i ? ", " : "",
+                     (unsigned long long)t->shape[i]);
         if (d1)
-            fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has shape [%s], config.json asks for [%llu, %llu]", where(ld, t), t->name, got,
-                 (unsigned long long)d0, (unsigned long long)d1);
+            fail(ld, MOTE_EFORMAT,
+                 "%s: tensor '%s' has shape [%s], config.json asks for [%llu, %llu]", where(ld, t),
+                 t->name, got, (unsigned long long)d0, (unsigned long long)d1);
         else
-            fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has shape [%s], config.json asks for [%llu]", where(ld, t), t->name, got,
-                 (unsigned long long)d0);
+            fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has shape [%s], config.json asks for [%llu]",
+                 where(ld, t), t->name, got, (unsigned long long)d0);
         return NULL;
     }
     ld->w->used_bytes += t->n_bytes;
@@ -92,9 +97,10 @@ static int check_dtype(loader *ld, const mote__tensor *t)
         return 1;
     for (int d = 0; d < MOTE_DTYPES; d++)
         if (allowed >> d & 1)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%s", *list ? " or " : "", mote__dtype_name((mote__dtype)d),
-                     d == MOTE_DT_I8 ? " (packed E2M1)" : "");
-    fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has dtype %s, expected %s", where(ld, t), t->name, mote__dtype_name(t->dtype), list);
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%s", *list ? " or " : "",
+                     mote__dtype_name((mote__dtype)d), d == MOTE_DT_I8 ? " (packed E2M1)" : "");
+    fail(ld, MOTE_EFORMAT, "%s: tensor '%s' has dtype %s, expected %s", where(ld, t), t->name,
+         mote__dtype_name(t->dtype), list);
     return 0;
 }
 
@@ -119,7 +125,8 @@ float *mote__load_vector(loader *ld, const char *name, uint64_t d0, uint64_t d1)
     return v;
 }
 
-/* The scale tensor that belongs to `name`.weight; published checkpoints call it .scale, some conversions .weight_scale_inv. */
+/* The scale tensor that belongs to `name`.weight; published checkpoints call it .scale, some
+ * conversions .weight_scale_inv. */
 static const mote__tensor *scale_of(loader *ld, const char *name, uint64_t d0, uint64_t d1)
 {
     char full[200];
@@ -139,7 +146,8 @@ static const uint8_t *half_copy(loader *ld, const mote__tensor *t, size_t n_out,
 }
 
 /* The linear `name`[.weight] of n_out x n_in in whatever dtype the file has it. */
-static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
+static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, size_t n_out,
+                           size_t n_in)
 {
     mote__mat m = { .n_out = n_out, .n_in = n_in };
     char full[200];
@@ -149,7 +157,8 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
         return m;
     int packed = t && t->dtype == MOTE_DT_I8;
     if (packed && n_in % 32) {
-        fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': packed E2M1 needs a multiple of 32 columns", where(ld, t), t->name);
+        fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': packed E2M1 needs a multiple of 32 columns",
+             where(ld, t), t->name);
         return m;
     }
     t = need(ld, full, n_out, packed ? n_in / 2 : n_in);
@@ -163,26 +172,27 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
         m.kind = MOTE_W_F32;
         m.data = half_copy(ld, t, n_out, n_in);
         return m;
-    case MOTE_DT_F32:
-        m.kind = MOTE_W_F32;
-        return m;
+    case MOTE_DT_F32: m.kind = MOTE_W_F32; return m;
     case MOTE_DT_BF16:
         m.kind = MOTE_W_BF16;
         if (n_in % 2)
-            fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': BF16 linears need an even number of columns", where(ld, t), t->name);
+            fail(ld, MOTE_EUNSUPPORTED,
+                 "%s: tensor '%s': BF16 linears need an even number of columns", where(ld, t),
+                 t->name);
         return m;
     case MOTE_DT_F8_E4M3:
         m.kind = MOTE_W_FP8;
-        if (n_in % 32)                     /* published math rounds inputs in groups of 32 */
-            fail(ld, MOTE_EUNSUPPORTED, "%s: tensor '%s': FP8 linears need a multiple of 32 columns", where(ld, t), t->name);
+        if (n_in % 32) /* published math rounds inputs in groups of 32 */
+            fail(ld, MOTE_EUNSUPPORTED,
+                 "%s: tensor '%s': FP8 linears need a multiple of 32 columns", where(ld, t),
+                 t->name);
         s = scale_of(ld, name, (n_out + 31) / 32, (n_in + 31) / 32);
         break;
     case MOTE_DT_I8:
         m.kind = MOTE_W_MXFP4;
         s = scale_of(ld, name, n_out, n_in / 32);
         break;
-    default:                               /* the table has no others */
-        return m;
+    default: /* the table has no others */ return m;
     }
     if (s) {
         m.scale = s->data;
@@ -191,9 +201,13 @@ static mote__mat matrix_at(loader *ld, const char *name, const char *suffix, siz
     return m;
 }
 
-mote__mat mote__load_matrix(loader *ld, const char *name, size_t n_out, size_t n_in) { return matrix_at(ld, name, ".weight", n_out, n_in); }
+mote__mat mote__load_matrix(loader *ld, const char *name, size_t n_out, size_t n_in)
+{
+    return matrix_at(ld, name, ".weight", n_out, n_in);
+}
 
-mote__mat mote__load_plain(loader *ld, const char *name, const char *suffix, size_t n_out, size_t n_in)
+mote__mat mote__load_plain(loader *ld, const char *name, const char *suffix, size_t n_out,
+                           size_t n_in)
 {
     return matrix_at(ld, name, suffix, n_out, n_in);
 }
@@ -232,14 +246,17 @@ static void load_engram(loader *ld, mote__layer_weights *L, int index)
     size_t d = c->hidden_size, n = c->hc_mult, dim = c->engram_head_dim;
     size_t cols = (c->engram_max_ngram - 1) * c->engram_heads * dim;
     const mote__tensor *t = need(ld, "engram.embed.weight", c->engram_rows[index], dim);
-    const mote__tensor *s = t && check_dtype(ld, t) ? scale_of(ld, "engram.embed", c->engram_rows[index], dim / 32) : NULL;
+    const mote__tensor *s = t && check_dtype(ld, t)
+                                ? scale_of(ld, "engram.embed", c->engram_rows[index], dim / 32)
+                                : NULL;
     if (!s)
         return;
     L->e_codes = t->data;
     L->e_scales = s->data;
     ld->w->n_parameters += c->engram_rows[index] * dim;
     L->e_wkv = mote__load_matrix(ld, "engram.wkv", d * (n + 1), cols);
-    float *q = mote__load_vector(ld, "engram.q_weight", n, d), *k = mote__load_vector(ld, "engram.k_weight", n, d);
+    float *q = mote__load_vector(ld, "engram.q_weight", n, d),
+          *k = mote__load_vector(ld, "engram.k_weight", n, d);
     if (q && k)
         for (size_t i = 0; i < n * d; i++)
             q[i] *= k[i];
@@ -271,7 +288,8 @@ static void load_layer(loader *ld, mote__layer_weights *L, const mote__layer_pla
         L->i_norm = mote__load_vector(ld, "attn.indexer.k_norm.weight", c->index_head_dim, 0);
     }
     if (p->role == MOTE_ROLE_FULL || p->role == MOTE_ROLE_REINDEX) {
-        L->i_wq = mote__load_matrix(ld, "attn.indexer.wq_b", c->index_n_heads * c->index_head_dim, c->q_lora_rank);
+        L->i_wq = mote__load_matrix(ld, "attn.indexer.wq_b", c->index_n_heads * c->index_head_dim,
+                                    c->q_lora_rank);
         L->i_w = mote__load_matrix(ld, "attn.indexer.weights_proj", c->index_n_heads, d);
     }
     L->gate = mote__load_plain(ld, "ffn.gate", ".weight", c->n_routed_experts, d);
@@ -305,9 +323,11 @@ static void load_v41(loader *ld)
     ld->prefix = "";
 }
 
-int mote__weights_open(mote__weights *w, const char *folder, const mote__config *c, mote__meter *meter, mote_err *err)
+int mote__weights_open(mote__weights *w, const char *folder, const mote__config *c,
+                       mote__meter *meter, mote_err *err)
 {
-    static void (*const load[MOTE_ARCHS])(loader *ld) = { [MOTE_ARCH_V41] = load_v41, [MOTE_ARCH_DENSE] = mote__load_dense };
+    static void (*const load[MOTE_ARCHS])(
+        loader * ld) = { [MOTE_ARCH_V41] = load_v41, [MOTE_ARCH_DENSE] = mote__load_dense };
     *w = (mote__weights){ .meter = meter };
     int rc = mote__checkpoint_open(&w->ckpt, folder, err);
     if (rc)
@@ -319,7 +339,7 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
     if (w->layers)
         load[c->arch](&ld);
     if (ld.rc) {
-        w->used_bytes = 0;         /* not accounted yet */
+        w->used_bytes = 0; /* not accounted yet */
         mote__weights_close(w);
         return ld.rc;
     }

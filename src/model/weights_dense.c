@@ -6,7 +6,8 @@
 static void load_layer(mote__loader *ld, mote__layer_weights *L)
 {
     const mote__config *c = ld->c;
-    size_t d = c->hidden_size, inter = c->moe_intermediate_size, q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    size_t d = c->hidden_size, inter = c->moe_intermediate_size, q = c->n_heads * c->head_dim,
+           kv = c->n_kv_heads * c->head_dim;
     L->attn_norm = mote__load_vector(ld, "input_layernorm.weight", d, 0);
     L->ffn_norm = mote__load_vector(ld, "post_attention_layernorm.weight", d, 0);
     L->wq = mote__load_matrix(ld, "self_attn.q_proj", q, d);
@@ -32,7 +33,8 @@ void mote__load_dense(mote__loader *ld)
     const mote__config *c = ld->c;
     mote__weights *w = ld->w;
     w->embed = mote__load_plain(ld, "model.embed_tokens", ".weight", c->vocab_size, c->hidden_size);
-    w->head = c->tied_embeddings ? w->embed : mote__load_matrix(ld, "lm_head", c->vocab_size, c->hidden_size);
+    w->head = c->tied_embeddings ? w->embed
+                                 : mote__load_matrix(ld, "lm_head", c->vocab_size, c->hidden_size);
     w->norm = mote__load_vector(ld, "model.norm.weight", c->hidden_size, 0);
     for (size_t l = 0; l < c->n_layers && !ld->rc; l++) {
         char prefix[40];

@@ -1,27 +1,30 @@
-/* The element formats, one value at a time: tables of what each code means and the rounding into them.
- * How elements and scales are put together to rows is num/kvfmt.c's business. */
+/* The element formats, one value at a time: tables of what each code means and the rounding into
+ * them. How elements and scales are put together to rows is num/kvfmt.c's business. */
 #include "num/formats.h"
 
 #include <math.h>
 
-const float mote__e2m1_value[16] = { 0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6 };
+const float mote__e2m1_value[16] = { 0,    .5f,  1,  1.5f,  2,  3,  4,  6,
+                                     -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6 };
 
-/* Code = sign, e, m: e == 0 ? m * 2^-9 : (8 + m) * 2^(e - 10); e = 15, m = 7 is NaN. The tables are written as products of
- * powers of two so that the compiler, not a typist, makes the numbers. */
-#define ROW(s, unit) (s) * 8 * (unit), (s) * 9 * (unit), (s) * 10 * (unit), (s) * 11 * (unit), \
-                     (s) * 12 * (unit), (s) * 13 * (unit), (s) * 14 * (unit)
-#define FULL(s, unit) ROW(s, unit), (s) * 15 * (unit)
-#define HALF(s)                                                                                                        \
-    (s) * 0x0p-9f, (s) * 0x1p-9f, (s) * 0x2p-9f, (s) * 0x3p-9f, (s) * 0x4p-9f, (s) * 0x5p-9f, (s) * 0x6p-9f,           \
-    (s) * 0x7p-9f, FULL(s, 0x1p-9f), FULL(s, 0x1p-8f), FULL(s, 0x1p-7f), FULL(s, 0x1p-6f), FULL(s, 0x1p-5f),           \
-    FULL(s, 0x1p-4f), FULL(s, 0x1p-3f), FULL(s, 0x1p-2f), FULL(s, 0x1p-1f), FULL(s, 0x1p0f), FULL(s, 0x1p1f),          \
-    FULL(s, 0x1p2f), FULL(s, 0x1p3f), FULL(s, 0x1p4f), ROW(s, 0x1p5f), NAN
+/* Code = sign, e, m: e == 0 ? m * 2^-9 : (8 + m) * 2^(e - 10); e = 15, m = 7 is NaN. The tables are
+ * written as products of powers of two so that the compiler, not a typist, makes the numbers. */
+#define ROW(s, unit)                                                                     \
+    (s) * 8 * (unit), (s)*9 * (unit), (s)*10 * (unit), (s)*11 * (unit), (s)*12 * (unit), \
+        (s)*13 * (unit), (s)*14 * (unit)
+#define FULL(s, unit) ROW(s, unit), (s)*15 * (unit)
+#define HALF(s)                                                                                   \
+    (s) * 0x0p-9f, (s)*0x1p-9f, (s)*0x2p-9f, (s)*0x3p-9f, (s)*0x4p-9f, (s)*0x5p-9f, (s)*0x6p-9f,  \
+        (s)*0x7p-9f, FULL(s, 0x1p-9f), FULL(s, 0x1p-8f), FULL(s, 0x1p-7f), FULL(s, 0x1p-6f),      \
+        FULL(s, 0x1p-5f), FULL(s, 0x1p-4f), FULL(s, 0x1p-3f), FULL(s, 0x1p-2f), FULL(s, 0x1p-1f), \
+        FULL(s, 0x1p0f), FULL(s, 0x1p1f), FULL(s, 0x1p2f), FULL(s, 0x1p3f), FULL(s, 0x1p4f),      \
+        ROW(s, 0x1p5f), NAN
 const float mote__e4m3_value[256] = { HALF(1.f), HALF(-1.f) };
 
 float mote__e8m0_decode(uint8_t code)
 {
-    /* 2^(code-127) is the exponent field itself; code 0 is the denormal 2^-127 and 255 a quiet NaN: both are the field
-     * with the top mantissa bit set. */
+    /* 2^(code-127) is the exponent field itself; code 0 is the denormal 2^-127 and 255 a quiet NaN:
+     * both are the field with the top mantissa bit set. */
     uint32_t top = code == 0 || code == 255 ? 0x400000u : 0;
     return mote__bits_f32((uint32_t)code << 23 | top);
 }
@@ -31,8 +34,10 @@ uint8_t mote__e2m1_encode(float x)
     float a = fabsf(x);
     if (isnan(x))
         return 0;
-    /* the seven midpoints; at a midpoint the even code wins, so every other comparison lets equality pass */
-    int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.f);
+    /* the seven midpoints; at a midpoint the even code wins, so every other comparison lets
+     * equality pass */
+    int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) +
+               (a > 5.f);
     return (uint8_t)(code | (signbit(x) ? 8 : 0));
 }
 
@@ -41,15 +46,17 @@ uint8_t mote__e4m3_encode(float x)
     uint32_t u = mote__f32_bits(x), a = u & 0x7fffffffu, sign = u >> 24 & 0x80;
     if (a > 0x7f800000u)
         return 0x7f;
-    if (a >= 0x43e00000u)                                    /* 448 */
+    if (a >= 0x43e00000u) /* 448 */
         return (uint8_t)(sign | 0x7e);
-    if (a < 0x3c800000u) {                                   /* 2^-6: multiples of 2^-9; x * 512 is exact or far below 1/2 */
-        float q = mote__bits_f32(a) * 512.f + 0x1p23f;       /* one addition rounds to an integer, ties to even */
+    /* 2^-6: multiples of 2^-9; x * 512 is exact or far below 1/2 */
+    if (a < 0x3c800000u) {
+        /* one addition rounds to an integer, ties to even */
+        float q = mote__bits_f32(a) * 512.f + 0x1p23f;
         return (uint8_t)(sign | (mote__f32_bits(q) & 0xf));
     }
     /* drop 20 mantissa bits, ties to even; a carry walks into the exponent as it should */
     a = (a + 0x7ffffu + (a >> 20 & 1)) >> 20;
-    return (uint8_t)(sign | (a - (120u << 3)));              /* bias 127 -> 7 */
+    return (uint8_t)(sign | (a - (120u << 3))); /* bias 127 -> 7 */
 }
 
 uint8_t mote__e8m0_encode(float pow2)

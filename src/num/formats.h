@@ -1,23 +1,34 @@
-/* Scalar number formats: E2M1, E4M3, E8M0, BF16. These are the definitions; SIMD variants must equal them bit for bit.
+/* Scalar number formats: E2M1, E4M3, E8M0, BF16. These are the definitions; SIMD variants must
+ * equal them bit for bit.
  *
  *   E2M1  4 bits: sign, codes 0..7 = 0 .5 1 1.5 2 3 4 6
- *   E4M3  8 bits: sign, 4 exponent bits (bias 7), 3 mantissa bits, largest 448, no infinity, 0x7F and 0xFF are NaN
- *   E8M0  8 bits: b = 2^(b-127); 0xFF is NaN
- *   BF16  the upper half of an fp32
- * Rounding: nearest, ties to the even code, saturating (E2M1 at 6, E4M3 at 448). NaN input: E4M3 gives 0x7F, E2M1 gives 0,
- * BF16 keeps a quiet NaN. */
+ *   E4M3  8 bits: sign, 4 exponent bits (bias 7), 3 mantissa bits, largest 448, no infinity, 0x7F
+ * and 0xFF are NaN E8M0  8 bits: b = 2^(b-127); 0xFF is NaN BF16  the upper half of an fp32
+ * Rounding: nearest, ties to the even code, saturating (E2M1 at 6, E4M3 at 448). NaN input: E4M3
+ * gives 0x7F, E2M1 gives 0, BF16 keeps a quiet NaN. */
 #ifndef MOTE_NUM_FORMATS_H
 #define MOTE_NUM_FORMATS_H
 
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t mote__f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-static inline float mote__bits_f32(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+static inline uint32_t mote__f32_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+static inline float mote__bits_f32(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
 
-extern const float mote__e2m1_value[16];          /* by code */
-extern const float mote__e4m3_value[256];         /* by code */
-float mote__e8m0_decode(uint8_t code);            /* exact, also where the result is denormal (codes 0) */
+extern const float mote__e2m1_value[16];  /* by code */
+extern const float mote__e4m3_value[256]; /* by code */
+/* exact, also where the result is denormal (codes 0) */
+float mote__e8m0_decode(uint8_t code);
 
 uint8_t mote__e2m1_encode(float x);
 uint8_t mote__e4m3_encode(float x);

@@ -1,7 +1,9 @@
-/* Encoding and decoding of cache vectors, format by format. Layouts, floors and rounding: docs/format-kv.md.
+/* Encoding and decoding of cache vectors, format by format. Layouts, floors and rounding:
+ * docs/format-kv.md.
  *
- * Inputs that no healthy model makes still have one meaning: NaN does not count towards a group's maximum and becomes the
- * element's NaN (E4M3, BF16, F32) or 0 (E2M1); infinities count as FLT_MAX and become the largest element. */
+ * Inputs that no healthy model makes still have one meaning: NaN does not count towards a group's
+ * maximum and becomes the element's NaN (E4M3, BF16, F32) or 0 (E2M1); infinities count as FLT_MAX
+ * and become the largest element. */
 #include "num/kvfmt.h"
 
 #include <assert.h>
@@ -23,7 +25,8 @@ static float group_max(const float *x, size_t n, float floor)
 static void encode_e2m1(uint8_t *codes, const float *x, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i += 2)
-        codes[i / 2] = (uint8_t)(mote__e2m1_encode(x[i] / scale) | mote__e2m1_encode(x[i + 1] / scale) << 4);
+        codes[i / 2] = (uint8_t)(mote__e2m1_encode(x[i] / scale) |
+                                 mote__e2m1_encode(x[i + 1] / scale) << 4);
 }
 
 static void decode_e2m1(float *x, const uint8_t *codes, size_t n, float scale)
@@ -45,7 +48,8 @@ static void encode_fp4(uint8_t *codes, uint8_t *scales, const float *src, size_t
     }
 }
 
-static void decode_fp4(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n, size_t group)
+static void decode_fp4(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n,
+                       size_t group)
 {
     for (size_t i = 0; i < n; i += group)
         decode_e2m1(dst + i, codes + i / 2, group, mote__e4m3_value[scales[i / group]]);
@@ -112,26 +116,38 @@ static void decode_f32(float *dst, const uint8_t *codes, const uint8_t *scales, 
 {
     for (size_t i = 0; i < n; i++) {
         const uint8_t *p = codes + 4 * i;
-        dst[i] = mote__bits_f32((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        dst[i] = mote__bits_f32((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                                (uint32_t)p[3] << 24);
     }
 }
 
-#define FP4(g)                                                                                          \
-    static void encode_fp4_##g(uint8_t *c, uint8_t *s, const float *x, size_t n) { encode_fp4(c, s, x, n, g); } \
-    static void decode_fp4_##g(float *x, const uint8_t *c, const uint8_t *s, size_t n) { decode_fp4(x, c, s, n, g); }
+#define FP4(g)                                                                         \
+    static void encode_fp4_##g(uint8_t *c, uint8_t *s, const float *x, size_t n)       \
+    {                                                                                  \
+        encode_fp4(c, s, x, n, g);                                                     \
+    }                                                                                  \
+    static void decode_fp4_##g(float *x, const uint8_t *c, const uint8_t *s, size_t n) \
+    {                                                                                  \
+        decode_fp4(x, c, s, n, g);                                                     \
+    }
 FP4(16)
 FP4(32)
 FP4(64)
 FP4(128)
 
 const mote__kvfmt mote__kvfmts[MOTE_KV_FORMATS] = {
-    { MOTE_KV_FP4, "fp4", 16, 4, "E2M1, an E4M3 scale per 16 values (4.5 bits a value)", encode_fp4_16, decode_fp4_16 },
-    { MOTE_KV_MXFP4, "mxfp4", 32, 4, "E2M1, a power-of-two scale per 32 values (4.25 bits)", encode_mxfp4, decode_mxfp4 },
-    { MOTE_KV_FP4_32, "fp4-32", 32, 4, "E2M1, an E4M3 scale per 32 values (4.25 bits)", encode_fp4_32, decode_fp4_32 },
-    { MOTE_KV_FP4_64, "fp4-64", 64, 4, "E2M1, an E4M3 scale per 64 values (4.125 bits)", encode_fp4_64, decode_fp4_64 },
-    { MOTE_KV_FP4_128, "fp4-128", 128, 4, "E2M1, an E4M3 scale per 128 values (4.0625 bits)", encode_fp4_128,
-      decode_fp4_128 },
-    { MOTE_KV_FP8, "fp8", 32, 8, "E4M3, a power-of-two scale per 32 values (8.25 bits)", encode_fp8, decode_fp8 },
+    { MOTE_KV_FP4, "fp4", 16, 4, "E2M1, an E4M3 scale per 16 values (4.5 bits a value)",
+      encode_fp4_16, decode_fp4_16 },
+    { MOTE_KV_MXFP4, "mxfp4", 32, 4, "E2M1, a power-of-two scale per 32 values (4.25 bits)",
+      encode_mxfp4, decode_mxfp4 },
+    { MOTE_KV_FP4_32, "fp4-32", 32, 4, "E2M1, an E4M3 scale per 32 values (4.25 bits)",
+      encode_fp4_32, decode_fp4_32 },
+    { MOTE_KV_FP4_64, "fp4-64", 64, 4, "E2M1, an E4M3 scale per 64 values (4.125 bits)",
+      encode_fp4_64, decode_fp4_64 },
+    { MOTE_KV_FP4_128, "fp4-128", 128, 4, "E2M1, an E4M3 scale per 128 values (4.0625 bits)",
+      encode_fp4_128, decode_fp4_128 },
+    { MOTE_KV_FP8, "fp8", 32, 8, "E4M3, a power-of-two scale per 32 values (8.25 bits)", encode_fp8,
+      decode_fp8 },
     { MOTE_KV_BF16, "bf16", 0, 16, "bfloat16 (16 bits)", encode_bf16, decode_bf16 },
     { MOTE_KV_F32, "f32", 0, 32, "IEEE single precision (32 bits)", encode_f32, decode_f32 },
 };
@@ -139,7 +155,8 @@ const mote__kvfmt mote__kvfmts[MOTE_KV_FORMATS] = {
 const mote__kvfmt *mote__kvfmt_find(const char *name, size_t name_bytes)
 {
     for (int i = 0; i < MOTE_KV_FORMATS; i++)
-        if (strlen(mote__kvfmts[i].name) == name_bytes && memcmp(mote__kvfmts[i].name, name, name_bytes) == 0)
+        if (strlen(mote__kvfmts[i].name) == name_bytes &&
+            memcmp(mote__kvfmts[i].name, name, name_bytes) == 0)
             return &mote__kvfmts[i];
     return NULL;
 }

@@ -1,13 +1,14 @@
-/* Block formats in which cache vectors are stored: a table, one row per format. Source: docs/format-kv.md.
+/* Block formats in which cache vectors are stored: a table, one row per format. Source:
+ * docs/format-kv.md.
  *
- *   name      elements        scale                     floor of the group maximum   bytes per 512 values
- *   fp4       E2M1 per 16     E4M3(amax/6)              6 x 2^-9                     288
- *   mxfp4     E2M1 per 32     2^ceil(log2(amax/6))      6 x 2^-126                   272
- *   fp4-32/64/128             like fp4, longer groups                                272 / 264 / 260
- *   fp8       E4M3 per 32     2^ceil(log2(amax/448))    1e-4                         528
- *   bf16, f32                 none                                                   1024 / 2048
- * E2M1: two codes per byte, even column in the low nibble. Quotients x/s are fp32 divisions, amax/6 with an E4M3 scale is
- * an fp32 division, amax/6 and amax/448 with a power-of-two scale are fp32 products with fp32(1/6), fp32(1/448). */
+ *   name      elements        scale                     floor of the group maximum   bytes per 512
+ * values fp4       E2M1 per 16     E4M3(amax/6)              6 x 2^-9                     288 mxfp4
+ * E2M1 per 32     2^ceil(log2(amax/6))      6 x 2^-126                   272 fp4-32/64/128 like
+ * fp4, longer groups                                272 / 264 / 260 fp8       E4M3 per 32
+ * 2^ceil(log2(amax/448))    1e-4                         528 bf16, f32                 none 1024 /
+ * 2048 E2M1: two codes per byte, even column in the low nibble. Quotients x/s are fp32 divisions,
+ * amax/6 with an E4M3 scale is an fp32 division, amax/6 and amax/448 with a power-of-two scale are
+ * fp32 products with fp32(1/6), fp32(1/448). */
 #ifndef MOTE_NUM_KVFMT_H
 #define MOTE_NUM_KVFMT_H
 
@@ -15,27 +16,41 @@
 #include <stdint.h>
 
 typedef enum mote__kvfmt_id {
-    MOTE_KV_FP4, MOTE_KV_MXFP4, MOTE_KV_FP4_32, MOTE_KV_FP4_64, MOTE_KV_FP4_128, MOTE_KV_FP8, MOTE_KV_BF16, MOTE_KV_F32,
+    MOTE_KV_FP4,
+    MOTE_KV_MXFP4,
+    MOTE_KV_FP4_32,
+    MOTE_KV_FP4_64,
+    MOTE_KV_FP4_128,
+    MOTE_KV_FP8,
+    MOTE_KV_BF16,
+    MOTE_KV_F32,
     MOTE_KV_FORMATS
 } mote__kvfmt_id;
 
 typedef struct mote__kvfmt {
     mote__kvfmt_id id;
     const char *name;
-    unsigned group;          /* values per scale; 0 = no scales                 */
-    unsigned code_bits;      /* per value: 4, 8, 16, 32                         */
-    const char *summary;     /* for help texts                                  */
-    /* n values (a multiple of group, and even) <-> n*code_bits/8 bytes of codes and n/group bytes of scales. Exact
-     * decode; little-endian bf16/f32. The scalar definition. */
+    unsigned group;      /* values per scale; 0 = no scales */
+    unsigned code_bits;  /* per value: 4, 8, 16, 32 */
+    const char *summary; /* for help texts */
+    /* n values (a multiple of group, and even) <-> n*code_bits/8 bytes of codes and n/group bytes
+     * of scales. Exact decode; little-endian bf16/f32. The scalar definition. */
     void (*encode)(uint8_t *codes, uint8_t *scales, const float *src, size_t n);
     void (*decode)(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n);
 } mote__kvfmt;
 
 extern const mote__kvfmt mote__kvfmts[MOTE_KV_FORMATS];
-const mote__kvfmt *mote__kvfmt_find(const char *name, size_t name_bytes);     /* NULL if unknown */
+/* NULL if unknown */
+const mote__kvfmt *mote__kvfmt_find(const char *name, size_t name_bytes);
 
-static inline size_t mote__kvfmt_code_bytes(const mote__kvfmt *f, size_t n) { return n * f->code_bits / 8; }
-static inline size_t mote__kvfmt_scale_bytes(const mote__kvfmt *f, size_t n) { return f->group ? n / f->group : 0; }
+static inline size_t mote__kvfmt_code_bytes(const mote__kvfmt *f, size_t n)
+{
+    return n * f->code_bits / 8;
+}
+static inline size_t mote__kvfmt_scale_bytes(const mote__kvfmt *f, size_t n)
+{
+    return f->group ? n / f->group : 0;
+}
 
 /* Quantise in place: decode(encode(x)). Scalar. */
 void mote__kvfmt_round(const mote__kvfmt *f, float *x, size_t n);

@@ -167,8 +167,8 @@ static uint32_t context_number(mote__catalog *c, const mote__store *s, const uin
             return (uint32_t)i;
     if (c->n_contexts == c->context_room) {
         size_t room = c->context_room ? 2 * c->context_room : 16;
-        mote__catalog_context *list =
-            mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *list));
+        mote__catalog_context *list = mote__alloc(NULL, MOTE_MEM_OTHER,
+                                                  mote__mul(room, sizeof *list));
         if (!list) {
             c->rc = MOTE_ENOMEM;
             return MOTE_CATALOG_UNKNOWN;
@@ -188,7 +188,7 @@ static uint32_t context_number(mote__catalog *c, const mote__store *s, const uin
     return (uint32_t)c->n_contexts++;
 }
 
-enum { LABEL_AT = 128 };                   /* in a slot's header and in a snapshot's */
+enum { LABEL_AT = 128 }; /* in a slot's header and in a snapshot's */
 
 /* By the slot of the first block of a chain. */
 static uint32_t context_of_block(mote__catalog *c, mote__store *s, const mote__entry *e,
@@ -233,8 +233,9 @@ static void add_up(mote__catalog *c)
 {
     for (size_t i = 0; i < c->blocks.n; i++) {
         const mote__entry *e = &c->blocks.list[i];
-        mote__catalog_context *x =
-            c->of_block[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_block[i]];
+        mote__catalog_context *x = c->of_block[i] == MOTE_CATALOG_UNKNOWN
+                                       ? NULL
+                                       : &c->contexts[c->of_block[i]];
         if (!x)
             continue;
         x->blocks++;
@@ -244,8 +245,9 @@ static void add_up(mote__catalog *c)
         x->used = e->used > x->used ? e->used : x->used;
     }
     for (size_t i = 0; i < c->n_snaps; i++) {
-        mote__catalog_context *x =
-            c->of_snap[i] == MOTE_CATALOG_UNKNOWN ? NULL : &c->contexts[c->of_snap[i]];
+        mote__catalog_context *x = c->of_snap[i] == MOTE_CATALOG_UNKNOWN
+                                       ? NULL
+                                       : &c->contexts[c->of_snap[i]];
         if (!x)
             continue;
         x->snapshots++;
@@ -271,17 +273,17 @@ int mote__catalog_read(mote__catalog *c, mote__store *s, mote__index *x, mote_er
         rc = map_make(&c->snap_map, c->snaps, c->n_snaps, sizeof *c->snaps);
     c->of_block_room = c->blocks.n;
     c->of_snap_room = c->n_snaps;
-    c->of_block =
-        mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_block_room + 1, sizeof *c->of_block));
-    c->of_snap =
-        mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
+    c->of_block = mote__alloc(NULL, MOTE_MEM_OTHER,
+                              mote__mul(c->of_block_room + 1, sizeof *c->of_block));
+    c->of_snap = mote__alloc(NULL, MOTE_MEM_OTHER,
+                             mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
     if (!rc && (!c->of_block || !c->of_snap))
         rc = MOTE_ENOMEM;
     for (size_t i = 0; i < c->blocks.n && !rc; i++) {
         const mote__entry *e = &c->blocks.list[i];
         uint32_t parent = e->n_blocks > 1 ? block_number(c, e->parent) : MOTE_CATALOG_UNKNOWN;
-        c->of_block[i] =
-            parent < i ? c->of_block[parent] : context_of_block(c, s, e, &image, &room);
+        c->of_block[i] = parent < i ? c->of_block[parent]
+                                    : context_of_block(c, s, e, &image, &room);
         rc = c->rc;
     }
     for (size_t i = 0; i < c->n_snaps && !rc; i++) {

@@ -14,15 +14,18 @@ enum { MOTE_CATALOG_UNKNOWN = 0xffffffff };
 typedef struct mote__catalog_context {
     uint8_t hash[MOTE_STORE_DIGEST];
     char label[MOTE_STORE_LABEL]; /* as written, bytes above 0x7e included; 0-terminated */
-    int chosen; /* by the store's only_... parameters */
+    int chosen;                   /* by the store's only_... parameters */
     uint64_t blocks, exact_blocks, payload_bytes, slot_bytes, snapshots, snapshot_bytes;
     int64_t used; /* the latest */
 } mote__catalog_context;
 
-typedef struct mote__catalog_map { uint32_t *at; size_t size; } mote__catalog_map;
+typedef struct mote__catalog_map {
+    uint32_t *at;
+    size_t size;
+} mote__catalog_map;
 typedef struct mote__catalog {
     mote__entries blocks; /* parents first */
-    uint32_t *of_block; /* the number of its context */
+    uint32_t *of_block;   /* the number of its context */
     mote__snap_entry *snaps;
     uint32_t *of_snap;
     size_t n_snaps, snap_room, of_block_room, of_snap_room;

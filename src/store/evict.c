@@ -103,13 +103,13 @@ int mote__victims_next(mote__store *s, mote__victims *v, mote__entry *e)
         int rc = mote__index_get(x, was.id, e);
         if (rc == MOTE_INDEX_NONE)
             continue;
-        if (!rc && e->used > was.used) {                   /* used meanwhile: its turn is later */
+        if (!rc && e->used > was.used) { /* used meanwhile: its turn is later */
             if (e->used < v->before && (rc = push(v, e)))
                 return rc;
             continue;
         }
         if (!rc && !(rc = mote__index_child(x, e->id, &child)))
-            continue;                                      /* somebody went on from it */
+            continue; /* somebody went on from it */
         if (rc == MOTE_INDEX_NONE)
             rc = mote__index_drop(x, e);
         if (rc)
@@ -208,7 +208,11 @@ int mote__punch(mote__store *s, mote__place *places, size_t n, uint64_t *bytes)
     return rc;
 }
 
-typedef struct idle { mote__place *places; size_t n; uint64_t bytes, enough; } idle;
+typedef struct idle {
+    mote__place *places;
+    size_t n;
+    uint64_t bytes, enough;
+} idle;
 static int note_idle(void *ctx, const mote__index_any *row)
 {
     idle *d = ctx;
@@ -267,9 +271,9 @@ int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
     while (!rc && n < MAX && planned < bytes && !(rc = mote__victims_next(s, &v, &e))) {
         n++;
         planned += e.place.slot_bytes;
-        e.place.generation++;                              /* what its free row says */
+        e.place.generation++; /* what its free row says */
         if (own_payload && e.place.payload_bytes == own_payload)
-            freed += e.place.slot_bytes;                   /* the slot itself serves */
+            freed += e.place.slot_bytes; /* the slot itself serves */
         else
             others[n_others++] = e.place;
     }
@@ -366,7 +370,7 @@ int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, u
             rc = mote__index_child(x, path.list[path.n - 1].id, &child);
             if (!rc) {
                 rc = mote__entries_add(&path, &child);
-            } else if (rc == MOTE_INDEX_NONE) {            /* nothing stands on it any more */
+            } else if (rc == MOTE_INDEX_NONE) { /* nothing stands on it any more */
                 rc = mote__index_drop(x, &path.list[--path.n]);
                 k += !rc;
                 rc = rc == MOTE_INDEX_NONE ? 0 : rc;
@@ -401,15 +405,15 @@ static int choose(void *ctx, const mote__index_any *row)
     chosen *c = ctx;
     const mote__snap_entry *e = &row->snapshot;
     if (c->by->before && e->used >= c->by->before)
-        return 1;                                          /* in order of use */
+        return 1; /* in order of use */
     if (c->n >= c->by->max || c->bytes <= c->by->enough)
         return 1;
     if (c->by->keep && c->by->keep(c->by->keep_ctx, e))
         return 0;
     if (c->n == c->room) {
         size_t room = c->room ? 2 * c->room : 64;
-        uint8_t(*keys)[MOTE_STORE_ID] =
-            mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *keys));
+        uint8_t(*keys)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER,
+                                                    mote__mul(room, sizeof *keys));
         if (!keys)
             return c->rc = MOTE_ENOMEM;
         if (c->n)
@@ -462,7 +466,7 @@ int mote__remove_snapshots(mote__store *s, const mote__snap_choice *by, uint64_t
     rc = rc ? failed(s, rc, "choosing snapshots") : c.rc;
     for (size_t i = 0; i < c.n && !rc; i += 256) {
         size_t k = c.n - i < 256 ? c.n - i : 256;
-        rc = drop_snapshots(s, (const uint8_t (*)[MOTE_STORE_ID])c.keys + i, k);
+        rc = drop_snapshots(s, (const uint8_t(*)[MOTE_STORE_ID])c.keys + i, k);
         *n += rc ? 0 : k;
     }
     mote__free(NULL, MOTE_MEM_OTHER, c.keys, mote__mul(c.room, sizeof *c.keys));

@@ -52,7 +52,8 @@ static int by_age(const void *a, const void *b)
     const mote__entry *x = a, *y = b;
     if (x->used != y->used)
         return x->used < y->used ? -1 : 1;
-    return x->n_blocks > y->n_blocks ? -1 : x->n_blocks < y->n_blocks; /* what stands on others first */
+    /* what stands on others first */
+    return x->n_blocks > y->n_blocks ? -1 : x->n_blocks < y->n_blocks;
 }
 
 static int is_short(mote__store *s, uint64_t bytes)

@@ -13,7 +13,8 @@ static int too_large(void)
     return -1;
 }
 
-/* Never one of the standard descriptors: where one of them is closed, what is printed would flow into the file. */
+/* Never one of the standard descriptors: where one of them is closed, what is printed would flow
+ * into the file. */
 static int sys_open(void *ctx, const char *path, int flags, mode_t mode)
 {
     int fd = open(path, flags | O_CLOEXEC, mode);
@@ -25,7 +26,10 @@ static int sys_open(void *ctx, const char *path, int flags, mode_t mode)
     return higher;
 }
 static int sys_close(void *ctx, int fd) { return close(fd); }
-static ssize_t sys_preadv(void *ctx, int fd, const struct iovec *iov, int n, off_t offset) { return preadv(fd, iov, n, offset); }
+static ssize_t sys_preadv(void *ctx, int fd, const struct iovec *iov, int n, off_t offset)
+{
+    return preadv(fd, iov, n, offset);
+}
 static ssize_t sys_pwritev(void *ctx, int fd, const struct iovec *iov, int n, off_t offset)
 {
     uint64_t end = (uint64_t)offset;
@@ -44,7 +48,8 @@ static int sys_grow(void *ctx, int fd, off_t offset, off_t bytes)
     int rc = posix_fallocate(fd, offset, bytes);
     if (rc == 0)
         return 0;
-    if (rc == EINVAL || rc == EOPNOTSUPP)          /* no such thing on this file system: a sparse file will do */
+    /* no such thing on this file system: a sparse file will do */
+    if (rc == EINVAL || rc == EOPNOTSUPP)
         return ftruncate(fd, offset + bytes);
     errno = rc;
     return -1;
@@ -66,12 +71,17 @@ static int sys_sync_dir(void *ctx, const char *path)
     return rc;
 }
 
-/* Open-file-description locks: unlike fcntl's classic ones they belong to the descriptor, so two stores in one process exclude each
- * other too, and closing another descriptor of the file does not drop them. */
+/* Open-file-description locks: unlike fcntl's classic ones they belong to the descriptor, so two
+ * stores in one process exclude each other too, and closing another descriptor of the file does not
+ * drop them. */
 static int sys_lock(void *ctx, int fd, off_t offset, off_t bytes, mote__store_lock lock)
 {
-    static const short type[] = { [MOTE_UNLOCK] = F_UNLCK, [MOTE_LOCK_SHARED] = F_RDLCK, [MOTE_LOCK_EXCLUSIVE] = F_WRLCK };
-    struct flock l = { .l_type = type[lock], .l_whence = SEEK_SET, .l_start = offset, .l_len = bytes };
+    static const short type[] = {
+        [MOTE_UNLOCK] = F_UNLCK, [MOTE_LOCK_SHARED] = F_RDLCK, [MOTE_LOCK_EXCLUSIVE] = F_WRLCK
+    };
+    struct flock l = {
+        .l_type = type[lock], .l_whence = SEEK_SET, .l_start = offset, .l_len = bytes
+    };
     int rc = fcntl(fd, F_OFD_SETLK, &l);
     if (rc && errno == EACCES)
         errno = EAGAIN;
@@ -79,6 +89,16 @@ static int sys_lock(void *ctx, int fd, off_t offset, off_t bytes, mote__store_lo
 }
 
 const mote__store_io mote__store_io_system = {
-    .open = sys_open, .close = sys_close, .preadv = sys_preadv, .pwritev = sys_pwritev, .sync = sys_sync, .grow = sys_grow,
-    .punch = sys_punch, .rename = sys_rename, .unlink = sys_unlink, .sync_dir = sys_sync_dir, .lock = sys_lock, .direct_reads = 1,
+    .open = sys_open,
+    .close = sys_close,
+    .preadv = sys_preadv,
+    .pwritev = sys_pwritev,
+    .sync = sys_sync,
+    .grow = sys_grow,
+    .punch = sys_punch,
+    .rename = sys_rename,
+    .unlink = sys_unlink,
+    .sync_dir = sys_sync_dir,
+    .lock = sys_lock,
+    .direct_reads = 1,
 };

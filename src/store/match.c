@@ -1,11 +1,14 @@
-/* Finding a stored prefix: look its blocks up, read several at a time straight into cache blocks, check each in turn.
+/* Finding a stored prefix: look its blocks up, read several at a time straight into cache blocks,
+ * check each in turn.
  *
- * What the page cache holds is copied from there. Everything else is read past it, from the disk into the block, several reads in flight:
- * on the measured machine twice as fast as through the cache (docs/results/store.md), and the cache does not hold twice what the session holds.
- * Where that is not possible (alignment, file system, sandbox) it is a plain read.
+ * What the page cache holds is copied from there. Everything else is read past it, from the disk
+ * into the block, several reads in flight: on the measured machine twice as fast as through the
+ * cache (docs/results/store.md), and the cache does not hold twice what the session holds. Where
+ * that is not possible (alignment, file system, sandbox) it is a plain read.
  *
- * A read is in one of three states: idle, flying (its buffers belong to the kernel), landed (result is set). Nothing is released while
- * it flies. Blocks are judged in the order of the chain, so that each stands on one that was verified in this walk. */
+ * A read is in one of three states: idle, flying (its buffers belong to the kernel), landed (result
+ * is set). Nothing is released while it flies. Blocks are judged in the order of the chain, so that
+ * each stands on one that was verified in this walk. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -17,7 +20,7 @@
 #include "store/impl.h"
 
 #if !defined(SYS_cachestat) && defined(__x86_64__)
-#define SYS_cachestat 451                  /* newer than Debian 12's headers */
+#define SYS_cachestat 451 /* newer than Debian 12's headers */
 #endif
 
 enum { IDLE, FLYING, LANDED };
@@ -25,32 +28,37 @@ typedef struct load {
     mote__entry entry;
     mote__segfile *file;
     mote__kv_block *block;
-    int state, error;                      /* errno, ENODATA: too short */
+    int state, error; /* errno, ENODATA: too short */
     struct iovec iov[3];
-    int n_iov;                             /* 2 where the slot has no padding */
-    uint8_t *head, *pad;                   /* MOTE_SLOT_HEAD and MOTE_SLOT_ALIGN, aligned for the disk */
+    int n_iov; /* 2 where the slot has no padding */
+    /* MOTE_SLOT_HEAD and MOTE_SLOT_ALIGN, aligned for the disk */
+    uint8_t *head, *pad;
 } load;
 enum { BUFFER = 2 * MOTE_SLOT_ALIGN, SECTOR = 512 };
 
 typedef struct walk {
     mote__store *s;
     struct io_uring ring;
-    int uring;                             /* 1: the ring works; 2: it is open, but takes nothing any more */
+    /* 1: the ring works; 2: it is open, but takes nothing any more */
+    int uring;
     size_t n_loads, buffer_bytes;
     uint8_t *buffers;
     load *loads;
 } walk;
 
-/* Where the kernel or a sandbox refuses a ring, reads are plain ones, with a word to the kernel about what comes next. */
+/* Where the kernel or a sandbox refuses a ring, reads are plain ones, with a word to the kernel
+ * about what comes next. */
 static void open_ring(walk *w, size_t n_reads)
 {
     mote__store *s = w->s;
-    w->uring = n_reads > 1 && s->io->direct_reads && !s->tuning.no_uring && !io_uring_queue_init((unsigned)w->n_loads, &w->ring, 0);
+    w->uring = n_reads > 1 && s->io->direct_reads && !s->tuning.no_uring &&
+               !io_uring_queue_init((unsigned)w->n_loads, &w->ring, 0);
 }
 
 static void read_now(walk *w, load *l)
 {
-    l->error = mote__read_full(w->s, l->file->fd, l->iov, l->n_iov, mote__slot_offset(&l->entry.place));
+    l->error = mote__read_full(w->s, l->file->fd, l->iov, l->n_iov,
+                               mote__slot_offset(&l->entry.place));
     l->state = LANDED;
 }
 
@@ -62,12 +70,17 @@ static int aligned(const load *l)
     return l->file->direct_fd >= 0;
 }
 
-/* Whether the page cache holds all of it: Linux 6.5's cachestat. A reading without waiting would do too, but starts reading ahead. */
+/* Whether the page cache holds all of it: Linux 6.5's cachestat. A reading without waiting would do
+ * too, but starts reading ahead. */
 static int is_cached(int fd, off_t at, size_t n)
 {
 #ifdef SYS_cachestat
-    struct { uint64_t offset, bytes; } range = { (uint64_t)at, n };
-    struct { uint64_t cached, dirty, writeback, evicted, recently_evicted; } stat = { 0 };
+    struct {
+        uint64_t offset, bytes;
+    } range = { (uint64_t)at, n };
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } stat = { 0 };
     return !syscall(SYS_cachestat, fd, &range, &stat, 0) && stat.cached * 4096 >= n;
 #else
     return 0;
@@ -87,11 +100,12 @@ static void start(walk *w, load *l)
         read_now(w, l);
         return;
     }
-    l->state = IDLE;                       /* read when its turn comes */
+    l->state = IDLE; /* read when its turn comes */
     struct io_uring_sqe *sqe = w->uring == 1 && aligned(l) ? io_uring_get_sqe(&w->ring) : NULL;
     if (sqe) {
         io_uring_prep_readv(sqe, l->file->direct_fd, l->iov, (unsigned)l->n_iov, (uint64_t)at);
-        /* a kernel worker takes it: the page faults of the new block are its work, while this thread checks the one before */
+        /* a kernel worker takes it: the page faults of the new block are its work, while this
+         * thread checks the one before */
         io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
         io_uring_sqe_set_data(sqe, l);
         int rc = io_uring_submit(&w->ring);
@@ -101,7 +115,7 @@ static void start(walk *w, load *l)
             l->state = FLYING;
             return;
         }
-        w->uring = 2;                      /* it was never taken: the ring is of no use */
+        w->uring = 2; /* it was never taken: the ring is of no use */
     }
     if (w->s->io->direct_reads)
         posix_fadvise(l->file->fd, at, l->entry.place.slot_bytes, POSIX_FADV_WILLNEED);
@@ -113,14 +127,16 @@ static void land(walk *w, load *l)
         struct io_uring_cqe *cqe;
         int rc = io_uring_wait_cqe(&w->ring, &cqe);
         if (rc)
-            continue;                      /* EINTR and the like: the kernel still holds our memory, so wait on */
+            /* EINTR and the like: the kernel still holds our memory, so wait on */
+            continue;
         load *done = io_uring_cqe_get_data(cqe);
         int result = cqe->res;
         io_uring_cqe_seen(&w->ring, cqe);
         if (result == (int)done->entry.place.slot_bytes)
             done->state = LANDED;
         else
-            done->state = IDLE;            /* short, or refused: again by hand, which also tells why */
+            /* short, or refused: again by hand, which also tells why */
+            done->state = IDLE;
     }
     if (l->state == IDLE)
         read_now(w, l);
@@ -129,16 +145,19 @@ static void land(walk *w, load *l)
 /* ---- the plan: which blocks the index promises ---- */
 
 /* Entries of the chain along ids, from chain->n_blocks on; *n of them. */
-static void plan(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max, mote__chain chain,
-                 mote__entry *entries, mote__chain *chains, size_t *n)
+static void plan(mote__store *s, const mote__store_context *c, const mote__store_want *want,
+                 const int32_t *ids, size_t max, mote__chain chain, mote__entry *entries,
+                 mote__chain *chains, size_t *n)
 {
     *n = 0;
     pthread_mutex_lock(&s->read_mutex);
-    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE : mote__index_begin_read(&s->reader);
+    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE
+                                                       : mote__index_begin_read(&s->reader);
     if (rc)
         max = 0;
     while (chain.n_blocks < max) {
-        int follow = want->follow != NULL, exact = follow ? chain.n_blocks < want->follow->n_exact : mote__chain_exact(&chain);
+        int follow = want->follow != NULL,
+            exact = follow ? chain.n_blocks < want->follow->n_exact : mote__chain_exact(&chain);
         const int32_t *block_ids = ids + chain.n_blocks * MOTE_BLOCK_TOKENS;
         mote__chain next = mote__chain_next(c, &chain, block_ids, exact);
         rc = mote__index_get(&s->reader, next.id, &entries[*n]);
@@ -159,15 +178,16 @@ static void plan(mote__store *s, const mote__store_context *c, const mote__store
 
 /* ---- one block ---- */
 
-static int judge(mote__store *s, const mote__store_context *c, load *l, const mote__chain *chain, const uint8_t *parent, const int32_t *ids,
-                 const char **why)
+static int judge(mote__store *s, const mote__store_context *c, load *l, const mote__chain *chain,
+                 const uint8_t *parent, const int32_t *ids, const char **why)
 {
     mote__slot slot;
     if (l->error) {
         *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
         return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
     }
-    int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad, l->entry.place.slot_bytes, why);
+    int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad,
+                             l->entry.place.slot_bytes, why);
     if (!rc)
         rc = mote__slot_matches(&slot, &l->entry, why);
     if (rc)
@@ -175,16 +195,19 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
     return mote__slot_answers(&slot, l->head, c, chain, parent, ids, why);
 }
 
-/* How many of n entries, from the first on, the index still gives as they are: nobody took their slots while they were read. */
+/* How many of n entries, from the first on, the index still gives as they are: nobody took their
+ * slots while they were read. */
 static size_t still_there(mote__store *s, const mote__entry *entries, size_t n)
 {
     size_t i = 0;
     pthread_mutex_lock(&s->read_mutex);
-    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE : mote__index_begin_read(&s->reader);
+    int rc = atomic_load(&s->damaged) || !s->reader.db ? MOTE_INDEX_NONE
+                                                       : mote__index_begin_read(&s->reader);
     for (mote__entry now; i < n && !rc; i += !rc) {
         const mote__place *a = &now.place, *b = &entries[i].place;
         rc = mote__index_get(&s->reader, entries[i].id, &now);
-        if (!rc && (a->segment != b->segment || a->slot != b->slot || a->generation != b->generation))
+        if (!rc &&
+            (a->segment != b->segment || a->slot != b->slot || a->generation != b->generation))
             rc = MOTE_INDEX_NONE;
     }
     if (rc < 0)
@@ -196,14 +219,18 @@ static size_t still_there(mote__store *s, const mote__entry *entries, size_t n)
 }
 
 /* What is wrong with the blocks of one walk: one line for all of them. */
-typedef struct ills { uint64_t damaged, unreadable; char first[160]; } ills;
+typedef struct ills {
+    uint64_t damaged, unreadable;
+    char first[160];
+} ills;
 
 static void note_ill(mote__store *s, ills *ill, const mote__entry *e, int bad, const char *why)
 {
     char hex[2 * MOTE_STORE_ID + 1];
     mote__hex(hex, e->id, MOTE_STORE_ID);
     if (!ill->damaged && !ill->unreadable)
-        snprintf(ill->first, sizeof ill->first, "%s, segment %08x, slot %u: %s", hex, (unsigned)e->place.segment, (unsigned)e->place.slot, why);
+        snprintf(ill->first, sizeof ill->first, "%s, segment %08x, slot %u: %s", hex,
+                 (unsigned)e->place.segment, (unsigned)e->place.slot, why);
     if (bad != MOTE_EFORMAT) {
         ill->unreadable++;
         return;
@@ -218,11 +245,13 @@ static void note_ill(mote__store *s, ills *ill, const mote__entry *e, int bad, c
 static void tell_ills(mote__store *s, const ills *ill)
 {
     if (ill->damaged)
-        mote__store_log(s, "%llu block%s damaged and dropped (%s)%s", (unsigned long long)ill->damaged, ill->damaged > 1 ? "s are" : " is",
+        mote__store_log(s, "%llu block%s damaged and dropped (%s)%s",
+                        (unsigned long long)ill->damaged, ill->damaged > 1 ? "s are" : " is",
                         ill->first, s->read_only ? "" : "; 'mote kv verify' looks at all others");
     else if (ill->unreadable)
-        mote__store_log(s, "%llu block%s cannot be read (%s); if that lasts, 'mote kv verify' drops them", (unsigned long long)ill->unreadable,
-                        ill->unreadable > 1 ? "s" : "", ill->first);
+        mote__store_log(
+            s, "%llu block%s cannot be read (%s); if that lasts, 'mote kv verify' drops them",
+            (unsigned long long)ill->unreadable, ill->unreadable > 1 ? "s" : "", ill->first);
 }
 
 static void give_up(walk *w, mote__kv_pool *pool, load *l)
@@ -238,7 +267,8 @@ static void give_up(walk *w, mote__kv_pool *pool, load *l)
 }
 
 /* Begins to read the block of entries[at]; 0: no memory. */
-static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c, const mote__entry *entries, size_t at, size_t n)
+static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c,
+                   const mote__entry *entries, size_t at, size_t n)
 {
     size_t buffer = at % w->n_loads;
     load *l = &w->loads[buffer];
@@ -253,7 +283,8 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c, c
     l->head = w->buffers + buffer * BUFFER;
     l->pad = l->head + MOTE_SLOT_ALIGN;
     l->state = LANDED;
-    l->error = ENODATA;                    /* a place where such a block cannot be: the index is wrong about it */
+    /* a place where such a block cannot be: the index is wrong about it */
+    l->error = ENODATA;
     if (p->payload_bytes != c->block_bytes)
         return 1;
     l->file = mote__segfile_get(w->s, p->segment);
@@ -265,13 +296,15 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c, c
     return 1;
 }
 
-static size_t match_directory(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max,
+static size_t match_directory(mote__store *s, const mote__store_context *c,
+                              const mote__store_want *want, const int32_t *ids, size_t max,
                               mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
 {
     size_t n = 0, used = 0, started = 0, room = max - chain->n_blocks, first = chain->n_blocks;
     int healing = 0;
     ills ill = { 0 };
-    walk w = { .s = s, .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
+    walk w = { .s = s,
+               .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
     mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
     mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
     w.loads = mote__alloc(NULL, MOTE_MEM_OTHER, w.n_loads * sizeof *w.loads);
@@ -281,21 +314,22 @@ static size_t match_directory(mote__store *s, const mote__store_context *c, cons
         plan(s, c, want, ids, max, *chain, entries, chains, &n);
         open_ring(&w, n);
     }
-    /* Behind a block that is damaged the others of the chain are looked at all the same: each damaged one is dropped now, so that one run
-     * heals the whole chain. */
+    /* Behind a block that is damaged the others of the chain are looked at all the same: each
+     * damaged one is dropped now, so that one run heals the whole chain. */
     for (size_t i = 0; i < n; i++) {
         for (; started < n && started < i + w.n_loads; started++)
             if (!prepare(&w, pool, c, entries, started, n))
                 break;
         if (started <= i)
-            break;                          /* no memory for more blocks */
+            break; /* no memory for more blocks */
         load *l = &w.loads[i % w.n_loads];
         const char *why = "";
         if (l->state != LANDED)
             land(&w, l);
-        int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id, ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
+        int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id,
+                        ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
         if (bad && (s->stale || !still_there(s, &l->entry, 1)))
-            n = i + 1;                      /* it was taken away meanwhile */
+            n = i + 1; /* it was taken away meanwhile */
         else if (bad)
             note_ill(s, &ill, &l->entry, bad, why);
         healing |= bad != 0;
@@ -332,8 +366,9 @@ static size_t match_directory(mote__store *s, const mote__store_context *c, cons
 /* ---- both tiers ---- */
 
 /* What was used here is renewed there, or brought there. */
-static void offer(mote__store *s, const mote__store_context *c, const int32_t *ids, mote__kv_pool *pool, mote__kv_block **blocks,
-                  mote__chain at, const mote__chain *end)
+static void offer(mote__store *s, const mote__store_context *c, const int32_t *ids,
+                  mote__kv_pool *pool, mote__kv_block **blocks, mote__chain at,
+                  const mote__chain *end)
 {
     uint64_t now = (uint64_t)mote__store_now(s);
     while (at.n_blocks < end->n_blocks) {
@@ -347,8 +382,9 @@ static void offer(mote__store *s, const mote__store_context *c, const int32_t *i
     }
 }
 
-size_t mote__store_match(mote__store *s, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t n_ids,
-                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+size_t mote__store_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
+                         const int32_t *ids, size_t n_ids, mote__kv_pool *pool,
+                         mote__kv_block **blocks, mote__chain *chain)
 {
     static const mote__store_want any;
     want = want ? want : &any;
@@ -357,7 +393,8 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
         max = want->max_blocks;
     if (want->follow && want->follow->n_blocks < max)
         max = want->follow->n_blocks;
-    if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes || (want->exact_only && !mote__chain_exact(chain)))
+    if (max <= chain->n_blocks || pool->layout.block_bytes != c->block_bytes ||
+        (want->exact_only && !mote__chain_exact(chain)))
         return 0;
     mote__chain began = *chain;
     size_t n = 0, waiting;

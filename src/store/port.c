@@ -1,4 +1,5 @@
-/* Export and import. Blocks go parents first, so that an import can stop anywhere and leave chains that begin at the root. */
+/* Export and import. Blocks go parents first, so that an import can stop anywhere and leave chains
+ * that begin at the root. */
 #include "store/port.h"
 
 #include <errno.h>
@@ -28,12 +29,16 @@ void mote__port_header_write(uint8_t dst[MOTE_PORT_HEADER])
 
 int mote__port_header_read(const uint8_t *src, size_t n, const char **why)
 {
-    *why = n < MOTE_PORT_HEADER || memcmp(src, file_magic, 8)       ? "it is no export of a store"
-           : mote__le32(src + 28) != mote__crc32c(0, src, 28)       ? "its header is damaged"
-           : mote__le32(src + 8) > MOTE_STORE_VERSION               ? "it comes from a newer version"
-           : mote__le32(src + 8) != MOTE_STORE_VERSION              ? "its header is damaged"
-                                                                    : NULL;
-    return !*why ? 0 : n >= MOTE_PORT_HEADER && !memcmp(src, file_magic, 8) && mote__le32(src + 8) > MOTE_STORE_VERSION ? MOTE_EVERSION : MOTE_EFORMAT;
+    *why = n < MOTE_PORT_HEADER || memcmp(src, file_magic, 8) ? "it is no export of a store"
+           : mote__le32(src + 28) != mote__crc32c(0, src, 28) ? "its header is damaged"
+           : mote__le32(src + 8) > MOTE_STORE_VERSION         ? "it comes from a newer version"
+           : mote__le32(src + 8) != MOTE_STORE_VERSION        ? "its header is damaged"
+                                                              : NULL;
+    return !*why ? 0
+           : n >= MOTE_PORT_HEADER && !memcmp(src, file_magic, 8) &&
+                   mote__le32(src + 8) > MOTE_STORE_VERSION
+               ? MOTE_EVERSION
+               : MOTE_EFORMAT;
 }
 
 void mote__port_record_write(uint8_t dst[MOTE_PORT_RECORD], const mote__port_record *r)
@@ -49,16 +54,25 @@ void mote__port_record_write(uint8_t dst[MOTE_PORT_RECORD], const mote__port_rec
 int mote__port_record_read(mote__port_record *r, const uint8_t *src, size_t n, const char **why)
 {
     *why = "a record's header is damaged";
-    if (n < MOTE_PORT_RECORD || memcmp(src, record_magic, 4) || mote__le32(src + 28) != mote__crc32c(0, src, 28) ||
-        mote__le32(src + 24) != 0 || mote__le32(src + 4) > MOTE_PORT_SNAPSHOT)
+    if (n < MOTE_PORT_RECORD || memcmp(src, record_magic, 4) ||
+        mote__le32(src + 28) != mote__crc32c(0, src, 28) || mote__le32(src + 24) != 0 ||
+        mote__le32(src + 4) > MOTE_PORT_SNAPSHOT)
         return MOTE_EFORMAT;
-    *r = (mote__port_record){ (mote__port_kind)mote__le32(src + 4), mote__le64(src + 8), mote__le64(src + 16) };
+    *r = (mote__port_record){ (mote__port_kind)mote__le32(src + 4), mote__le64(src + 8),
+                              mote__le64(src + 16) };
     *why = "a record has a length that cannot be";
     switch (r->kind) {
     case MOTE_PORT_END: return r->bytes == 0 ? 0 : MOTE_EFORMAT;
     case MOTE_PORT_BLOCK:
-        return r->bytes > MOTE_SLOT_HEAD && r->bytes % MOTE_SLOT_ALIGN == 0 && r->bytes <= mote__slot_bytes((size_t)1 << 30) ? 0 : MOTE_EFORMAT;
-    default: return r->bytes >= MOTE_SNAPSHOT_HEADER && r->bytes <= (uint64_t)MOTE_STORE_MAX_SNAPSHOT + 8192 ? 0 : MOTE_EFORMAT;
+        return r->bytes > MOTE_SLOT_HEAD && r->bytes % MOTE_SLOT_ALIGN == 0 &&
+                       r->bytes <= mote__slot_bytes((size_t)1 << 30)
+                   ? 0
+                   : MOTE_EFORMAT;
+    default:
+        return r->bytes >= MOTE_SNAPSHOT_HEADER &&
+                       r->bytes <= (uint64_t)MOTE_STORE_MAX_SNAPSHOT + 8192
+                   ? 0
+                   : MOTE_EFORMAT;
     }
 }
 
@@ -100,8 +114,8 @@ static int write_stream(int fd, const struct iovec *iov, int n)
 static void write_out(out *o, const struct iovec *iov, int n)
 {
     if (!o->error)
-        o->error =
-            o->stream ? write_stream(o->fd, iov, n) : mote__write_full(o->s, o->fd, iov, n, o->at);
+        o->error = o->stream ? write_stream(o->fd, iov, n)
+                             : mote__write_full(o->s, o->fd, iov, n, o->at);
     for (int i = 0; i < n; i++)
         o->at += (off_t)iov[i].iov_len;
 }
@@ -180,7 +194,9 @@ static void close_out(out *o, int keep)
         io->unlink(io->ctx, o->beside);
 }
 
-typedef struct exported { uint64_t blocks, snapshots, damaged; } exported;
+typedef struct exported {
+    uint64_t blocks, snapshots, damaged;
+} exported;
 
 static int export_blocks(out *o, const mote__catalog *c, exported *sum)
 {
@@ -285,9 +301,10 @@ int mote_store_export_json(mote_store *s, const char *path, char **text, mote_er
         return mote__fail(err, MOTE_EIO, "%s: cannot write: %s",
                           strcmp(path, "-") ? path : "standard output", strerror(o.error));
     if (rc)
-        return mote__fail(
-            err, rc, rc == MOTE_ECANCELED ? "%s: the export was interrupted" : "%s: out of memory",
-            s->dir);
+        return mote__fail(err, rc,
+                          rc == MOTE_ECANCELED ? "%s: the export was interrupted"
+                                               : "%s: out of memory",
+                          s->dir);
     json_t *j = json_object();
     json_object_set_new(j, "blocks", json_integer((json_int_t)sum.blocks));
     json_object_set_new(j, "snapshots", json_integer((json_int_t)sum.snapshots));
@@ -303,10 +320,10 @@ enum { BATCH_BYTES = 64 << 20, FIRST_BYTES = 4 << 20 };
 typedef struct in {
     mote__store *s;
     int fd;
-    off_t at, size;                        /* size 0: not known */
+    off_t at, size; /* size 0: not known */
     mote__item *batch[MOTE_STORE_BATCH];
     size_t n_batch, batch_bytes;
-    uint64_t blocks, snapshots, known, dropped, n;         /* n: records taken */
+    uint64_t blocks, snapshots, known, dropped, n; /* n: records taken */
     char what[64];
 } in;
 

@@ -117,8 +117,8 @@ size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mot
     size_t first = chain->n_blocks;
     while (chain->n_blocks < max) {
         const int32_t *block_ids = ids + chain->n_blocks * MOTE_BLOCK_TOKENS;
-        int exact =
-            want->follow ? chain->n_blocks < want->follow->n_exact : mote__chain_exact(chain);
+        int exact = want->follow ? chain->n_blocks < want->follow->n_exact
+                                 : mote__chain_exact(chain);
         mote__chain next = mote__chain_next(c, chain, block_ids, exact);
         mote__kv_block *block = share(s, next.id, pool);
         if (!block && exact && !want->exact_only && !want->follow) {
@@ -153,7 +153,9 @@ static void count_put(mote__store *s, uint64_t *counter)
     pthread_mutex_unlock(&s->mutex);
 }
 
-mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot, const uint8_t *head, mote__kv_pool *pool, mote__kv_block *block)
+mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
+                                         const uint8_t *head, mote__kv_pool *pool,
+                                         mote__kv_block *block)
 {
     mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
@@ -169,7 +171,8 @@ mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
     return MOTE_PUT_QUEUED;
 }
 
-mote__store_put_result mote__store_put(mote__store *s, const mote__store_context *c, mote__chain *chain, const int32_t *ids, int exact,
+mote__store_put_result mote__store_put(mote__store *s, const mote__store_context *c,
+                                       mote__chain *chain, const int32_t *ids, int exact,
                                        mote__kv_pool *pool, mote__kv_block *block)
 {
     mote__chain parent = *chain;
@@ -255,7 +258,8 @@ static void count_end(mote__store *s, const mote__item *it)
     ++*(it->end == MOTE_ITEM_WRITTEN   ? snap ? &c->written_snapshots : &c->written_blocks
         : it->end == MOTE_ITEM_KNOWN   ? snap ? &c->known_snapshots : &c->known_blocks
         : it->end == MOTE_ITEM_DROPPED ? snap ? &c->dropped_snapshots : &c->dropped_blocks
-                                       : snap ? &c->failed_snapshots : &c->failed_blocks);
+        : snap                         ? &c->failed_snapshots
+                                       : &c->failed_blocks);
 }
 
 static void tick(mote__store *s, unsigned n_ticks)
@@ -283,7 +287,8 @@ static void *writer(void *arg)
     for (;;) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        int due = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec);
+        int due = now.tv_sec > next.tv_sec ||
+                  (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec);
         if (due) {
             next.tv_sec = now.tv_sec + TICK_S;
             pthread_mutex_unlock(&s->mutex);
@@ -299,7 +304,8 @@ static void *writer(void *arg)
         size_t n = 0;
         mote__item *head = s->first;
         while (s->first && n < MOTE_STORE_BATCH && s->first->kind == head->kind &&
-               (n == 0 || (head->kind == MOTE_ITEM_BLOCK && s->first->slot.payload_bytes == head->slot.payload_bytes))) {
+               (n == 0 || (head->kind == MOTE_ITEM_BLOCK &&
+                           s->first->slot.payload_bytes == head->slot.payload_bytes))) {
             items[n++] = s->first;
             s->first = s->first->next;
         }
@@ -316,7 +322,8 @@ static void *writer(void *arg)
         s->n_batches++;
         pthread_mutex_unlock(&s->mutex);
         for (size_t i = 0; i < n; i++)
-            mote__item_free(items[i]);                 /* before anybody hears that it is done: the pool may go then */
+            /* before anybody hears that it is done: the pool may go then */
+            mote__item_free(items[i]);
         pthread_mutex_lock(&s->mutex);
         s->n_waiting -= n;
         s->n_done += n;

@@ -1,5 +1,6 @@
-/* The index from the segments alone. It is made beside the old one and put in its place when it is whole; a crash in between leaves a
- * directory without an index, which the next opening makes again. */
+/* The index from the segments alone. It is made beside the old one and put in its place when it is
+ * whole; a crash in between leaves a directory without an index, which the next opening makes
+ * again. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,8 @@
 #include "base/map.h"
 #include "store/impl.h"
 
-int mote__store_list(const mote__store *s, const char *prefix, size_t digits, int (*f)(void *ctx, const char *digits), void *ctx)
+int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
+                     int (*f)(void *ctx, const char *digits), void *ctx)
 {
     DIR *d = opendir(s->dir);
     if (!d)
@@ -21,7 +23,8 @@ int mote__store_list(const mote__store *s, const char *prefix, size_t digits, in
     int rc = 0;
     for (struct dirent *e; !rc && (e = readdir(d)) != NULL;) {
         char middle[64];
-        if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + digits + 5 || strcmp(e->d_name + n + digits, ".mote") ||
+        if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + digits + 5 ||
+            strcmp(e->d_name + n + digits, ".mote") ||
             strspn(e->d_name + n, "0123456789abcdef") < digits || digits >= sizeof middle)
             continue;
         memcpy(middle, e->d_name + n, digits);
@@ -35,7 +38,8 @@ int mote__store_list(const mote__store *s, const char *prefix, size_t digits, in
 typedef struct job {
     mote__store *s;
     mote__index *x;
-    mote__index old;                       /* for the times of use; closed where it cannot be read */
+    /* for the times of use; closed where it cannot be read */
+    mote__index old;
     mote__rebuilt *r;
     int64_t now;
     uint32_t *ids;
@@ -96,8 +100,9 @@ static int scan_segment(job *j, uint32_t id)
     mote__segfile *f = state == MOTE_SEGMENT_SOUND ? mote__segfile_get(s, id) : NULL;
     if (!f) {
         if (state == MOTE_SEGMENT_SOUND || state == MOTE_SEGMENT_UNREADABLE)
-            mote__store_log(s, "segment %08x is left out: %s", (unsigned)id, why ? why : strerror(errno));
-        return 0;                          /* a stray file: whoever opens the store tells of it */
+            mote__store_log(s, "segment %08x is left out: %s", (unsigned)id,
+                            why ? why : strerror(errno));
+        return 0; /* a stray file: whoever opens the store tells of it */
     }
     uint64_t *unused = NULL, highest = 0;
     uint8_t *image = NULL;
@@ -161,16 +166,24 @@ static int scan_snapshot(void *ctx, const char *digits)
         key[i] = (uint8_t)byte;
     }
     int e = mote__snap_load(j->s, key, &file, &n);
-    int bad = e || mote__snapfile_read(&snap, file, n, &tail, &blob, &why) || memcmp(snap.key, key, sizeof key);
+    int bad = e || mote__snapfile_read(&snap, file, n, &tail, &blob, &why) ||
+              memcmp(snap.key, key, sizeof key);
     if (bad) {
         j->r->damaged_snapshots++;
-        mote__store_log(j->s, "snapshot %s is damaged (%s) and goes", digits, e && e != ENODATA ? strerror(e) : e ? "it is cut or no file" : why);
+        mote__store_log(j->s, "snapshot %s is damaged (%s) and goes", digits,
+                        e && e != ENODATA ? strerror(e)
+                        : e               ? "it is cut or no file"
+                                          : why);
         mote__snap_name(name, key);
         if (!e || e == ENODATA)
             mote__store_clear_name(j->s, name);
     } else {
-        mote__snap_entry entry = { .chain = snap.chain, .approximate = snap.approximate, .n_tail = snap.n_tail, .bytes = n,
-                                   .created = (int64_t)(snap.created & INT64_MAX), .used = j->now };
+        mote__snap_entry entry = { .chain = snap.chain,
+                                   .approximate = snap.approximate,
+                                   .n_tail = snap.n_tail,
+                                   .bytes = n,
+                                   .created = (int64_t)(snap.created & INT64_MAX),
+                                   .used = j->now };
         memcpy(entry.key, key, sizeof key);
         memcpy(entry.tokens, snap.tokens, sizeof entry.tokens);
         mote__snap_entry was;
@@ -186,7 +199,11 @@ static int scan_snapshot(void *ctx, const char *digits)
 
 /* ---- names that are out of place ---- */
 
-typedef struct names { mote__store *s; size_t n; char (*list)[MOTE_STORE_NAME]; } names;
+typedef struct names {
+    mote__store *s;
+    size_t n;
+    char (*list)[MOTE_STORE_NAME];
+} names;
 
 static int note_name(names *t, const char *prefix, const char *digits)
 {
@@ -207,7 +224,9 @@ void mote__store_sort_out(mote__store *s)
     for (size_t i = 0; i < t.n; i++) {
         mote__segment g;
         const char *why = NULL;
-        mote__segment_state state = mote__segment_look(s, (uint32_t)strtoul(t.list[i] + 4, NULL, 16), 0, &g, &why);
+        mote__segment_state state = mote__segment_look(s,
+                                                       (uint32_t)strtoul(t.list[i] + 4, NULL, 16),
+                                                       0, &g, &why);
         if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_SHORT)
             mote__store_set_aside(s, t.list[i], why);
     }
@@ -223,7 +242,8 @@ void mote__store_remove_all(mote__store *s)
     for (size_t i = 0; i < t.n; i++) {
         mote__segment g;
         const char *why = NULL;
-        if (i >= n_segments || mote__segment_look(s, (uint32_t)strtoul(t.list[i] + 4, NULL, 16), 0, &g, &why) == MOTE_SEGMENT_SOUND)
+        if (i >= n_segments || mote__segment_look(s, (uint32_t)strtoul(t.list[i] + 4, NULL, 16), 0,
+                                                  &g, &why) == MOTE_SEGMENT_SOUND)
             mote__store_clear_name(s, t.list[i]);
     }
     mote__segfiles_sweep(s, 0);
@@ -245,7 +265,8 @@ static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *
     int e = mote__store_clear_name(s, "index.new"), fd = -1;
     if (!e)
         e = mote__store_clear_name(s, "index.new-journal");
-    if (!e && (fd = s->io->open(s->io->ctx, fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) < 0)
+    if (!e &&
+        (fd = s->io->open(s->io->ctx, fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)) < 0)
         e = errno;
     *full = e == ENOSPC || e == EDQUOT;
     if (e)
@@ -270,7 +291,8 @@ static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *
             rc = mote__index_commit(&x);
         *full = rc && x.full;
         if (rc)
-            mote__fail(err, rc == MOTE_ENOMEM ? rc : MOTE_EIO, "%s: cannot make the index anew: %s", fresh, rc == MOTE_ENOMEM ? "out of memory" : x.why);
+            mote__fail(err, rc == MOTE_ENOMEM ? rc : MOTE_EIO, "%s: cannot make the index anew: %s",
+                       fresh, rc == MOTE_ENOMEM ? "out of memory" : x.why);
         mote__index_close(&x);
         mote__index_close(&j->old);
     }
@@ -281,7 +303,8 @@ static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *
     return rc;
 }
 
-/* No database without its log, no log without its database: the old one goes as a whole. 0 or errno. */
+/* No database without its log, no log without its database: the old one goes as a whole. 0 or
+ * errno. */
 static int remove_old(mote__store *s)
 {
     static const char *const logs[] = { "index.db-journal", "index.db-wal", "index.db-shm" };
@@ -301,14 +324,15 @@ int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
     mote__store_path(s, old, "index.db");
     job j = { .s = s, .r = r, .now = mote__store_now(s) };
     int rc = fill(s, fresh, &j, &full, err);
-    if (rc && full && !remove_old(s))                  /* on a full disk in its own room */
+    if (rc && full && !remove_old(s)) /* on a full disk in its own room */
         rc = fill(s, fresh, &j, &full, err);
     if (!rc) {
         int e = remove_old(s);
         if (!e && (s->io->rename(s->io->ctx, fresh, old) || s->io->sync_dir(s->io->ctx, s->dir)))
             e = errno;
         if (e)
-            rc = mote__fail(err, MOTE_EIO, "%s: cannot put the new index in place: %s", old, strerror(e));
+            rc = mote__fail(err, MOTE_EIO, "%s: cannot put the new index in place: %s", old,
+                            strerror(e));
     }
     if (!rc) {
         pthread_mutex_lock(&s->mutex);

@@ -45,7 +45,8 @@ static void use(mote__recent *r, mote__recent_entry *x, int64_t now)
     x->turn = ++r->turn;
 }
 
-void mote__recent_put(mote__recent *r, const mote__snap_entry *e, const uint8_t *context, const uint8_t *file, int64_t now)
+void mote__recent_put(mote__recent *r, const mote__snap_entry *e, const uint8_t *context,
+                      const uint8_t *file, int64_t now)
 {
     size_t n = (size_t)e->bytes;
     uint8_t *copy = n <= r->budget ? mote__alloc(NULL, MOTE_MEM_OTHER, n) : NULL;
@@ -83,18 +84,22 @@ int mote__snap_before(const mote__snap_entry *a, const mote__snap_entry *b)
     return memcmp(a->key, b->key, sizeof a->key) < 0;
 }
 
-int mote__recent_on(mote__recent *r, const uint8_t *context, const uint8_t *tokens, uint32_t max_tail, int64_t skip, int64_t now, mote__snap_entry *e)
+int mote__recent_on(mote__recent *r, const uint8_t *context, const uint8_t *tokens,
+                    uint32_t max_tail, int64_t skip, int64_t now, mote__snap_entry *e)
 {
     int rc = MOTE_INDEX_NONE;
     pthread_mutex_lock(&r->mutex);
     expire(r, now);
     const mote__recent_entry *last = NULL;
-    for (; skip >= 0; skip--) {                            /* the best one behind the last: few entries, no order to keep */
+    /* the best one behind the last: few entries, no order to keep */
+    for (; skip >= 0; skip--) {
         const mote__recent_entry *best = NULL;
         for (size_t i = 0; i < r->n; i++) {
             const mote__recent_entry *x = &r->entries[i];
-            if (x->e.n_tail <= max_tail && !memcmp(x->context, context, sizeof x->context) && !memcmp(x->e.tokens, tokens, sizeof x->e.tokens) &&
-                (!last || mote__snap_before(&last->e, &x->e)) && (!best || mote__snap_before(&x->e, &best->e)))
+            if (x->e.n_tail <= max_tail && !memcmp(x->context, context, sizeof x->context) &&
+                !memcmp(x->e.tokens, tokens, sizeof x->e.tokens) &&
+                (!last || mote__snap_before(&last->e, &x->e)) &&
+                (!best || mote__snap_before(&x->e, &best->e)))
                 best = x;
         }
         if (!(last = best))

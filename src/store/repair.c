@@ -14,7 +14,7 @@ typedef struct work {
     mote__store *s;
     mote__segfile *f;
     mote__segment g;
-    mote__slot *slots; /* [n_slots]; payload_bytes 0: it is not whole */
+    mote__slot *slots;  /* [n_slots]; payload_bytes 0: it is not whole */
     mote__entries rows; /* of this segment */
     int header_written;
     uint64_t kept, added, dropped, freed;
@@ -78,8 +78,8 @@ static mote__place place_of(const work *w, uint32_t slot)
 static int read_slots(work *w, mote_err *err)
 {
     uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, w->g.slot_bytes);
-    w->slots =
-        mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul((size_t)w->g.n_slots + 1, sizeof *w->slots));
+    w->slots = mote__alloc(NULL, MOTE_MEM_OTHER,
+                           mote__mul((size_t)w->g.n_slots + 1, sizeof *w->slots));
     int rc = image && w->slots ? 0
                                : mote__fail(err, MOTE_ENOMEM, "out of memory for %u slots",
                                             (unsigned)w->g.n_slots);
@@ -123,7 +123,7 @@ static int settle_rows(work *w)
         mote__slot *slot = e->place.slot < w->g.n_slots ? &w->slots[e->place.slot] : NULL;
         if (agrees(w, e)) {
             w->kept++;
-            slot->n_blocks = 0;                            /* done with */
+            slot->n_blocks = 0; /* done with */
         } else {
             rc = mote__index_drop(x, e);
             w->dropped++;
@@ -143,9 +143,9 @@ static int settle_rows(work *w)
     else if (!rc && !none && known.n_slots != w->g.n_slots)
         rc = mote__index_set_slots(x, &w->g);
     if (!rc) /* a file that was cut: what is beyond its end is no slot */
-        rc =
-            mote__index_each(x, "DELETE FROM free WHERE segment = ?1 AND slot >= ?2", "",
-                             (const int64_t[]){ id, w->g.n_slots }, 2, MOTE_ROW_NUMBER, NULL, NULL);
+        rc = mote__index_each(x, "DELETE FROM free WHERE segment = ?1 AND slot >= ?2", "",
+                              (const int64_t[]){ id, w->g.n_slots }, 2, MOTE_ROW_NUMBER, NULL,
+                              NULL);
     for (uint32_t i = 0; i < w->g.n_slots; i++)
         highest = w->slots[i].payload_bytes && w->slots[i].generation > highest
                       ? w->slots[i].generation
@@ -235,7 +235,9 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
     if (rc)
         return rc;
     json_t *o = json_object();
-    const struct { const char *name; uint64_t value;
+    const struct {
+        const char *name;
+        uint64_t value;
     } rows[] = {
         { "segment", segment },
         { "slots", w.g.n_slots },

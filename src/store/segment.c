@@ -16,8 +16,8 @@ static int header_fits(const mote__store *s, int fd, uint32_t id)
     uint8_t page[MOTE_SEGMENT_HEADER];
     mote__segment_header h;
     const char *why;
-    return !mote__read_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0) && !mote__segment_read(&h, page, sizeof page, &why) &&
-           h.id == id;
+    return !mote__read_full(s, fd, &(struct iovec){ page, sizeof page }, 1, 0) &&
+           !mote__segment_read(&h, page, sizeof page, &why) && h.id == id;
 }
 
 /* NULL and errno. With files_mutex held. */
@@ -58,7 +58,7 @@ static mote__segfile *open_segment(mote__store *s, uint32_t id)
 
 mote__segfile *mote__segfile_get(mote__store *s, uint32_t id)
 {
-    if (id == 0) {                                     /* no segment has this number */
+    if (id == 0) { /* no segment has this number */
         errno = ENOENT;
         return NULL;
     }
@@ -67,7 +67,8 @@ mote__segfile *mote__segfile_get(mote__store *s, uint32_t id)
     struct stat st;
     while (f && (f->id != id || f->dead))
         f = f->next;
-    if (f && !fstat(f->fd, &st) && st.st_nlink == 0) { /* removed: perhaps there is another of that name */
+    /* removed: perhaps there is another of that name */
+    if (f && !fstat(f->fd, &st) && st.st_nlink == 0) {
         f->dead = 1;
         f = NULL;
     }
@@ -133,7 +134,8 @@ void mote__segfiles_sweep(mote__store *s, int all)
 }
 
 /* Loops until all is moved. The vector is small (head, payload, padding). */
-static int move_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset, int writing)
+static int move_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset,
+                     int writing)
 {
     struct iovec v[4];
     if (n > 4)
@@ -146,7 +148,8 @@ static int move_full(const mote__store *s, int fd, const struct iovec *iov, int 
             n--;
             continue;
         }
-        ssize_t k = writing ? s->io->pwritev(s->io->ctx, fd, at, n, offset) : s->io->preadv(s->io->ctx, fd, at, n, offset);
+        ssize_t k = writing ? s->io->pwritev(s->io->ctx, fd, at, n, offset)
+                            : s->io->preadv(s->io->ctx, fd, at, n, offset);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
@@ -167,10 +170,17 @@ static int move_full(const mote__store *s, int fd, const struct iovec *iov, int 
     }
     return 0;
 }
-int mote__read_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset) { return move_full(s, fd, iov, n, offset, 0); }
-int mote__write_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset) { return move_full(s, fd, iov, n, offset, 1); }
+int mote__read_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset)
+{
+    return move_full(s, fd, iov, n, offset, 0);
+}
+int mote__write_full(const mote__store *s, int fd, const struct iovec *iov, int n, off_t offset)
+{
+    return move_full(s, fd, iov, n, offset, 1);
+}
 
-/* What a crash leaves of an attempt to make a segment: nothing, or no more than a header or zeros. */
+/* What a crash leaves of an attempt to make a segment: nothing, or no more than a header or zeros.
+ */
 static int is_leftover(const mote__store *s, const char *path)
 {
     struct stat st;
@@ -180,7 +190,10 @@ static int is_leftover(const mote__store *s, const char *path)
     if (lstat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > MOTE_SEGMENT_HEADER)
         return 0;
     int fd = mote__store_open_file(s, path, O_RDONLY, 0);
-    int e = fd < 0 ? errno : st.st_size ? mote__read_full(s, fd, &(struct iovec){ page, (size_t)st.st_size }, 1, 0) : 0, zeros = 1;
+    int e = fd < 0       ? errno
+            : st.st_size ? mote__read_full(s, fd, &(struct iovec){ page, (size_t)st.st_size }, 1, 0)
+                         : 0,
+        zeros = 1;
     if (fd >= 0)
         s->io->close(s->io->ctx, fd);
     for (size_t i = 0; i < sizeof page; i++)
@@ -194,7 +207,9 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
     uint8_t page[MOTE_SEGMENT_HEADER];
     mote__segment_name(name, id);
     mote__store_path(s, path, name);
-    mote__segment_header h = { .id = id, .slot_bytes = (uint32_t)mote__slot_bytes(payload_bytes), .payload_bytes = payload_bytes };
+    mote__segment_header h = { .id = id,
+                               .slot_bytes = (uint32_t)mote__slot_bytes(payload_bytes),
+                               .payload_bytes = payload_bytes };
     mote__segment_write(page, &h);
     if (is_leftover(s, path))
         s->io->unlink(s->io->ctx, path);
@@ -208,7 +223,9 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
         e = errno;
     if (e && fd >= 0)
         s->io->unlink(s->io->ctx, path);
-    return e == EEXIST ? MOTE_INDEX_NONE : e ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e)) : 0;
+    return e == EEXIST ? MOTE_INDEX_NONE
+           : e         ? mote__fail(err, MOTE_EIO, "%s: cannot create: %s", path, strerror(e))
+                       : 0;
 }
 
 int mote__slot_lock(mote__store *s, const mote__place *p)
@@ -216,7 +233,9 @@ int mote__slot_lock(mote__store *s, const mote__place *p)
     mote__segfile *f = mote__segfile_get(s, p->segment);
     if (!f)
         return MOTE_EIO;
-    int rc = f->writable ? s->io->lock(s->io->ctx, f->fd, mote__slot_offset(p), 1, MOTE_LOCK_EXCLUSIVE) : -1;
+    int rc = f->writable
+                 ? s->io->lock(s->io->ctx, f->fd, mote__slot_offset(p), 1, MOTE_LOCK_EXCLUSIVE)
+                 : -1;
     mote__segfile_put(s, f);
     return rc ? MOTE_EIO : 0;
 }
@@ -229,7 +248,8 @@ void mote__slot_unlock(mote__store *s, const mote__place *p)
     mote__segfile_put(s, f);
 }
 
-int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot, const char **why)
+int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot,
+                    const char **why)
 {
     if (!p->slot_bytes) {
         *why = "no segment of the index holds it";
@@ -241,14 +261,16 @@ int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__
         *why = errno == ENOENT ? "no segment file" : mote__file_problem(errno);
         return gone ? MOTE_EFORMAT : MOTE_EIO;
     }
-    int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1, mote__slot_offset(p));
+    int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1,
+                            mote__slot_offset(p));
     mote__segfile_put(s, f);
     if (e) {
         *why = e == ENODATA ? "beyond the end of the segment" : strerror(e);
         return e == ENODATA ? MOTE_EFORMAT : MOTE_EIO;
     }
     const uint8_t *payload = image + MOTE_SLOT_HEAD;
-    return mote__slot_read(slot, image, payload, p->payload_bytes, payload + p->payload_bytes, p->slot_bytes, why);
+    return mote__slot_read(slot, image, payload, p->payload_bytes, payload + p->payload_bytes,
+                           p->slot_bytes, why);
 }
 
 int mote__slot_matches(const mote__slot *slot, const mote__entry *e, const char **why)

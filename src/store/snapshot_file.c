@@ -1,4 +1,5 @@
-/* Snapshots: a file each, written beside its name, synced and renamed before the index hears of it. */
+/* Snapshots: a file each, written beside its name, synced and renamed before the index hears of it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +10,10 @@
 
 #include "store/impl.h"
 
-static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
+static int failed(mote__store *s, int rc, const char *what)
+{
+    return mote__store_index_failed(s, &s->writer, rc, what);
+}
 
 void mote__snap_name(char name[64], const uint8_t *key)
 {
@@ -30,7 +34,8 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
     if (fd < 0)
         return errno == ENOENT || errno == EACCES || mote__file_is_other(errno) ? ENODATA : errno;
     int e = fstat(fd, &st) ? errno : 0;
-    if (!e && (st.st_size < MOTE_SNAPSHOT_HEADER || st.st_size > (off_t)MOTE_STORE_MAX_SNAPSHOT + 8192))
+    if (!e &&
+        (st.st_size < MOTE_SNAPSHOT_HEADER || st.st_size > (off_t)MOTE_STORE_MAX_SNAPSHOT + 8192))
         e = ENODATA;
     if (!e && !(*file = mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)st.st_size)))
         e = ENOMEM;
@@ -46,8 +51,9 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
     return e;
 }
 
-/* The entry goes first, the file after it, and only if nobody has put the same snapshot meanwhile: a put renames its file into place inside
- * its transaction, and only one process at a time is inside one. A crash in between leaves a file without an entry, for gc. */
+/* The entry goes first, the file after it, and only if nobody has put the same snapshot meanwhile:
+ * a put renames its file into place inside its transaction, and only one process at a time is
+ * inside one. A crash in between leaves a file without an entry, for gc. */
 void mote__drop_snapshot(mote__store *s, const uint8_t *key)
 {
     char name[64];
@@ -93,8 +99,12 @@ int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped)
 
 mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it)
 {
-    mote__snap_entry e = { .chain = it->snap.chain, .approximate = it->snap.approximate, .n_tail = it->snap.n_tail, .bytes = it->file_bytes,
-                           .created = (int64_t)(it->snap.created & INT64_MAX), .used = mote__store_now(s) };
+    mote__snap_entry e = { .chain = it->snap.chain,
+                           .approximate = it->snap.approximate,
+                           .n_tail = it->snap.n_tail,
+                           .bytes = it->file_bytes,
+                           .created = (int64_t)(it->snap.created & INT64_MAX),
+                           .used = mote__store_now(s) };
     memcpy(e.key, it->snap.key, sizeof e.key);
     memcpy(e.tokens, it->snap.tokens, sizeof e.tokens);
     return e;
@@ -106,7 +116,8 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     mote__snap_entry e = mote__snap_entry_of(s, it), old;
     int rc = mote__index_snapshot_get(&s->writer, e.key, &old);
     if (rc == 0 && !mote__snap_matches(&it->snap, &old))
-        rc = MOTE_INDEX_NONE;                          /* an entry that cannot be this one's is written anew */
+        /* an entry that cannot be this one's is written anew */
+        rc = MOTE_INDEX_NONE;
     it->end = rc < 0 ? MOTE_ITEM_FAILED : MOTE_ITEM_KNOWN;
     if (rc < 0)
         failed(s, rc, "looking up a snapshot");
@@ -118,8 +129,9 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     if (!mote__snap_make_room(s, it->file_bytes, NULL)) {
         it->end = MOTE_ITEM_DROPPED;
         if (it->file_bytes > s->snap_budget)
-            mote__store_log(s, "a snapshot is not stored: it is larger than the budget of snapshots, %llu",
-                            (unsigned long long)s->snap_budget);
+            mote__store_log(
+                s, "a snapshot is not stored: it is larger than the budget of snapshots, %llu",
+                (unsigned long long)s->snap_budget);
         return;
     }
     mote__snap_name(name, e.key);
@@ -130,7 +142,8 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
         own = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)it;
     snprintf(beside, sizeof beside, "%s.%016llx", path, (unsigned long long)own);
     int fd = s->io->open(s->io->ctx, beside, O_RDWR | O_CREAT | O_EXCL, 0600);
-    int err = fd < 0 ? errno : mote__write_full(s, fd, &(struct iovec){ it->file, it->file_bytes }, 1, 0);
+    int err = fd < 0 ? errno
+                     : mote__write_full(s, fd, &(struct iovec){ it->file, it->file_bytes }, 1, 0);
     if (!err && s->io->sync(s->io->ctx, fd))
         err = errno;
     if (fd >= 0)
@@ -164,16 +177,19 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
 
 int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e)
 {
-    return !memcmp(s->key, e->key, sizeof e->key) && !memcmp(s->tokens, e->tokens, sizeof e->tokens) &&
-           !memcmp(s->chain.id, e->chain.id, sizeof e->chain.id) && s->chain.n_blocks == e->chain.n_blocks &&
-           s->chain.n_exact == e->chain.n_exact && s->approximate == e->approximate && s->n_tail == e->n_tail;
+    return !memcmp(s->key, e->key, sizeof e->key) &&
+           !memcmp(s->tokens, e->tokens, sizeof e->tokens) &&
+           !memcmp(s->chain.id, e->chain.id, sizeof e->chain.id) &&
+           s->chain.n_blocks == e->chain.n_blocks && s->chain.n_exact == e->chain.n_exact &&
+           s->approximate == e->approximate && s->n_tail == e->n_tail;
 }
 
 /* One candidate: 1 = loaded and whole, 0 = not this one. */
 static int take(mote__store *s, const mote__store_context *c, const mote__snapshot_want *w,
                 const mote__snap_entry *e, const uint8_t *tail, int again, mote__snapshot *out)
 {
-    mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail }, got;
+    mote__snapfile want = { .chain = e->chain, .approximate = e->approximate, .n_tail = e->n_tail },
+                   got;
     uint64_t n_tokens = (uint64_t)e->chain.n_blocks * MOTE_BLOCK_TOKENS + e->n_tail;
     const uint8_t *file_tail, *blob;
     const char *why = "";
@@ -181,7 +197,7 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
     memcpy(want.context, c->hash, sizeof want.context);
     memcpy(want.tokens, e->tokens, sizeof want.tokens);
     if (!mote__snapfile_is(&want, tail, e->key))
-        return 0;                                      /* another tail */
+        return 0; /* another tail */
     if (!w->any_origin && want.origin != w->origin && n_tokens > w->origin)
         return 0; /* other windows */
     uint8_t *file = mote__recent_get(&s->recent, e->key, &n, mote__store_now(s));
@@ -217,10 +233,12 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
         pthread_mutex_lock(&s->read_mutex);
         int there = !mote__index_snapshot_get(&s->reader, e->key, &now);
         pthread_mutex_unlock(&s->read_mutex);
-        if (there && again)                                /* dropped and put anew while we looked, perhaps */
+        /* dropped and put anew while we looked, perhaps */
+        if (there && again)
             return take(s, c, w, e, tail, again - 1, out);
         if (there) {
-            mote__store_log(s, "a snapshot is damaged (%s) and is dropped", err ? "the file is missing or cut" : why);
+            mote__store_log(s, "a snapshot is damaged (%s) and is dropped",
+                            err ? "the file is missing or cut" : why);
             pthread_mutex_lock(&s->mutex);
             s->counts.damaged_snapshots++;
             pthread_mutex_unlock(&s->mutex);
@@ -239,18 +257,25 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
 }
 
 /* The candidates on one prefix, in memory and on disk: two lists in one order, read as one. */
-typedef struct seek { mote__snap_entry e[2]; int state[2]; int64_t skip[2]; } seek;       /* state: 0 to be read, 1 there, 2 at the end */
+/* state: 0 to be read, 1 there, 2 at the end */
+typedef struct seek {
+    mote__snap_entry e[2];
+    int state[2];
+    int64_t skip[2];
+} seek;
 enum { MEMORY, DISK };
 
 /* The better of the next two -> *e; 0, MOTE_INDEX_NONE, or an error of the index. */
-static int next_candidate(mote__store *s, const mote__store_context *c, seek *k, const uint8_t *tokens, uint32_t max_tail, mote__snap_entry *e)
+static int next_candidate(mote__store *s, const mote__store_context *c, seek *k,
+                          const uint8_t *tokens, uint32_t max_tail, mote__snap_entry *e)
 {
     for (int t = MEMORY; t <= DISK; t++) {
         if (k->state[t])
             continue;
         int rc = MOTE_INDEX_NONE;
         if (t == MEMORY) {
-            rc = mote__recent_on(&s->recent, c->hash, tokens, max_tail, k->skip[t], mote__store_now(s), &k->e[t]);
+            rc = mote__recent_on(&s->recent, c->hash, tokens, max_tail, k->skip[t],
+                                 mote__store_now(s), &k->e[t]);
         } else if (!atomic_load(&s->damaged)) {
             pthread_mutex_lock(&s->read_mutex);
             rc = mote__index_snapshot_on(&s->reader, tokens, max_tail, k->skip[t], &k->e[t]);
@@ -265,7 +290,10 @@ static int next_candidate(mote__store *s, const mote__store_context *c, seek *k,
     }
     if (k->state[MEMORY] == 2 && k->state[DISK] == 2)
         return MOTE_INDEX_NONE;
-    int t = k->state[MEMORY] == 2 || (k->state[DISK] == 1 && mote__snap_before(&k->e[DISK], &k->e[MEMORY])) ? DISK : MEMORY;
+    int t = k->state[MEMORY] == 2 ||
+                    (k->state[DISK] == 1 && mote__snap_before(&k->e[DISK], &k->e[MEMORY]))
+                ? DISK
+                : MEMORY;
     *e = k->e[t];
     k->state[t] = 0;
     return 0;
@@ -290,7 +318,8 @@ int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, cons
 {
     *out = (mote__snapshot){ 0 };
     size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS;
-    uint8_t (*tokens)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(n_blocks + 1, MOTE_STORE_ID));
+    uint8_t(*tokens)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER,
+                                                  mote__mul(n_blocks + 1, MOTE_STORE_ID));
     if (!tokens)
         return 0;
     mote__chain chain = { 0 };

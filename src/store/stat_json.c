@@ -1,4 +1,5 @@
-/* The public functions that tell about a store: stat, ls, verify. What changes it on purpose is in tend.c. */
+/* The public functions that tell about a store: stat, ls, verify. What changes it on purpose is in
+ * tend.c. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +16,14 @@ int mote__store_json(json_t *root, char **text, mote_err *err)
     return *text ? 0 : mote__fail(err, MOTE_ENOMEM, "out of memory");
 }
 
-static void put(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value ? value : json_null()); }
-static void put_u(json_t *o, const char *key, uint64_t v) { put(o, key, json_integer((json_int_t)v)); }
+static void put(json_t *o, const char *key, json_t *value)
+{
+    json_object_set_new(o, key, value ? value : json_null());
+}
+static void put_u(json_t *o, const char *key, uint64_t v)
+{
+    put(o, key, json_integer((json_int_t)v));
+}
 
 static json_t *hex_json(const uint8_t *id)
 {
@@ -28,13 +35,14 @@ static json_t *hex_json(const uint8_t *id)
 int mote__store_enter(mote__store *s, mote_err *err)
 {
     if (s->stale)
-        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go", s->dir);
+        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go",
+                          s->dir);
     if (s->read_only)
         return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
     pthread_mutex_lock(&s->write_mutex);
     s->retry_at = 0;
     for (int again = 0; again < 2 && !mote__store_revive(s); again++)
-        if (!mote__store_care(s))          /* an index that it finds damaged is made anew */
+        if (!mote__store_care(s)) /* an index that it finds damaged is made anew */
             return 0;
     pthread_mutex_unlock(&s->write_mutex);
     return mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
@@ -62,14 +70,16 @@ void mote__disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, u
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         char path[4200];
         struct stat st;
-        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path || lstat(path, &st) || !S_ISREG(st.st_mode))
+        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path ||
+            lstat(path, &st) || !S_ISREG(st.st_mode))
             continue;
         uint64_t n = (uint64_t)st.st_blocks * 512;
         if (!strncmp(e->d_name, "seg-", 4))
             *blocks += n;
         else if (!strncmp(e->d_name, "snap-", 5))
             *snapshots += n;
-        else if (!strncmp(e->d_name, "index.", 6) || !strncmp(e->d_name, "model-", 6) || !strcmp(e->d_name, "lock"))
+        else if (!strncmp(e->d_name, "index.", 6) || !strncmp(e->d_name, "model-", 6) ||
+                 !strcmp(e->d_name, "lock"))
             *index += n;
     }
     if (d)
@@ -114,16 +124,34 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
     mote__store_counts c;
     mote__store_get_counts(s, &c);
     json_t *n = json_object();
-    const struct { const char *name; uint64_t value; } rows[] = {
-        { "put_blocks", c.put_blocks }, { "written_blocks", c.written_blocks }, { "known_blocks", c.known_blocks },
-        { "dropped_blocks", c.dropped_blocks }, { "failed_blocks", c.failed_blocks }, { "put_snapshots", c.put_snapshots },
-        { "written_snapshots", c.written_snapshots }, { "known_snapshots", c.known_snapshots },
-        { "dropped_snapshots", c.dropped_snapshots }, { "failed_snapshots", c.failed_snapshots }, { "matched_blocks", c.matched_blocks },
-        { "found_snapshots", c.found_snapshots }, { "recent_snapshots", c.recent_snapshots },
-        { "damaged_blocks", c.damaged_blocks }, { "damaged_snapshots", c.damaged_snapshots },
-        { "evicted_blocks", c.evicted_blocks }, { "rebuilds", c.rebuilds }, { "remote_hits", c.remote_hits },
-        { "remote_misses", c.remote_misses }, { "remote_written", c.remote_written }, { "remote_known", c.remote_known },
-        { "remote_dropped", c.remote_dropped }, { "remote_errors", c.remote_errors }, { "remote_damaged", c.remote_damaged },
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {
+        { "put_blocks", c.put_blocks },
+        { "written_blocks", c.written_blocks },
+        { "known_blocks", c.known_blocks },
+        { "dropped_blocks", c.dropped_blocks },
+        { "failed_blocks", c.failed_blocks },
+        { "put_snapshots", c.put_snapshots },
+        { "written_snapshots", c.written_snapshots },
+        { "known_snapshots", c.known_snapshots },
+        { "dropped_snapshots", c.dropped_snapshots },
+        { "failed_snapshots", c.failed_snapshots },
+        { "matched_blocks", c.matched_blocks },
+        { "found_snapshots", c.found_snapshots },
+        { "recent_snapshots", c.recent_snapshots },
+        { "damaged_blocks", c.damaged_blocks },
+        { "damaged_snapshots", c.damaged_snapshots },
+        { "evicted_blocks", c.evicted_blocks },
+        { "rebuilds", c.rebuilds },
+        { "remote_hits", c.remote_hits },
+        { "remote_misses", c.remote_misses },
+        { "remote_written", c.remote_written },
+        { "remote_known", c.remote_known },
+        { "remote_dropped", c.remote_dropped },
+        { "remote_errors", c.remote_errors },
+        { "remote_damaged", c.remote_damaged },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         put_u(n, rows[i].name, rows[i].value);
@@ -268,7 +296,8 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
             image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
             if (!image) {
                 room = 0;
-                rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a slot of %u bytes", (unsigned)e.place.slot_bytes);
+                rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a slot of %u bytes",
+                                (unsigned)e.place.slot_bytes);
                 break;
             }
         }
@@ -283,9 +312,9 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         if (!bad)
             bad = mote__slot_matches(&slot, &e, &why);
         mote__entry now;
-        if (!bad || mote__index_get(x, e.id, &now) || now.place.generation != e.place.generation || now.place.slot != e.place.slot ||
-            now.place.segment != e.place.segment)
-            continue;                                      /* whole, or evicted while we looked */
+        if (!bad || mote__index_get(x, e.id, &now) || now.place.generation != e.place.generation ||
+            now.place.slot != e.place.slot || now.place.segment != e.place.segment)
+            continue; /* whole, or evicted while we looked */
         note(r, "block", e.id, why);
         if (!s->read_only)
             mote__drop_entries(s, &e, 1);
@@ -317,10 +346,12 @@ static int verify_snapshots(mote__store *s, mote__index *x, report *r)
 {
     mote__snap_entry p, now;
     int rc = 0;
-    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p)); after = p.key) {
+    for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p));
+         after = p.key) {
         const char *why = look_at_snapshot(s, &p);
         r->n_snapshots++;
-        for (int again = 0; why && again < 2; again++)     /* gone is fine, and so is dropped and put anew while we looked */
+        /* gone is fine, and so is dropped and put anew while we looked */
+        for (int again = 0; why && again < 2; again++)
             why = mote__index_snapshot_get(x, p.key, &now) ? NULL : look_at_snapshot(s, &now);
         if (why) {
             note(r, "snapshot", p.key, why);

@@ -11,7 +11,10 @@
 
 #include "store/impl.h"
 
-int64_t mote__store_now(const mote__store *s) { return s->tuning.now ? s->tuning.now(s->tuning.now_ctx) : (int64_t)time(NULL); }
+int64_t mote__store_now(const mote__store *s)
+{
+    return s->tuning.now ? s->tuning.now(s->tuning.now_ctx) : (int64_t)time(NULL);
+}
 
 void mote__store_log(mote__store *s, const char *fmt, ...)
 {
@@ -21,7 +24,7 @@ void mote__store_log(mote__store *s, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     snprintf(line, sizeof line, "store %.150s: %s", s->dir, text);
-    uint64_t hash = 14695981039346656037u;              /* FNV-1a */
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (char *p = line; *p; p++) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?';
@@ -46,21 +49,29 @@ void mote__store_log(mote__store *s, const char *fmt, ...)
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what)
 {
     if (s->stale)
-        return rc;                         /* half of a change of somebody's: a miss */
+        return rc; /* half of a change of somebody's: a miss */
     if (x->busy && rc == MOTE_EIO) {
-        mote__store_log(s, "another process holds the index and does not let go: it is not waited for again for a while");
+        mote__store_log(s, "another process holds the index and does not let go: it is not waited "
+                           "for again for a while");
     } else if (x->full && rc == MOTE_EIO) {
-        mote__store_log(s, "the index cannot be written: %s; 'mote kv gc' or 'mote kv rm' gives some back", x->why);
+        mote__store_log(
+            s, "the index cannot be written: %s; 'mote kv gc' or 'mote kv rm' gives some back",
+            x->why);
     } else if (rc == MOTE_EFORMAT) {
         atomic_store(&s->damaged, 1);
-        mote__store_log(s, "the index is damaged (%s, while %s)%s", x->why, what, s->read_only ? "; 'mote kv verify' makes it anew" : "; it will be made anew");
+        mote__store_log(s, "the index is damaged (%s, while %s)%s", x->why, what,
+                        s->read_only ? "; 'mote kv verify' makes it anew"
+                                     : "; it will be made anew");
     } else {
         mote__store_log(s, "%s: the index failed: %s", what, x->why);
     }
     return rc;
 }
 
-void mote__store_path(const mote__store *s, char path[4200], const char *name) { snprintf(path, 4200, "%s/%s", s->dir, name); }
+void mote__store_path(const mote__store *s, char path[4200], const char *name)
+{
+    snprintf(path, 4200, "%s/%s", s->dir, name);
+}
 
 /* ---- the lock of the directory: shared while the index is open, exclusive to replace it ---- */
 
@@ -82,7 +93,8 @@ static int dir_lock(mote__store *s, mote__store_lock lock)
     }
 }
 
-/* What is no file under that name is put out of the way: whoever put it there has already ended the lock. */
+/* What is no file under that name is put out of the way: whoever put it there has already ended the
+ * lock. */
 static int open_lock(mote__store *s, const char *path)
 {
     for (int again = 0;; again++) {
@@ -114,7 +126,11 @@ static void renew_lock(mote__store *s)
 /* ---- opening the index ---- */
 
 /* Files called like segments: what an index must know. */
-typedef struct seen { mote__store *s; uint32_t *ids; size_t n; } seen;
+typedef struct seen {
+    mote__store *s;
+    uint32_t *ids;
+    size_t n;
+} seen;
 static int note_segment(void *ctx, const char *digits)
 {
     seen *u = ctx;
@@ -126,7 +142,8 @@ static int note_segment(void *ctx, const char *digits)
     return 0;
 }
 
-/* A file that the index does not know: a segment with slots (MOTE_EFORMAT), or a stray one, which is told of. */
+/* A file that the index does not know: a segment with slots (MOTE_EFORMAT), or a stray one, which
+ * is told of. */
 static int judge_unknown(mote__store *s, uint32_t id, mote_err *err)
 {
     mote__segment g;
@@ -136,30 +153,38 @@ static int judge_unknown(mote__store *s, uint32_t id, mote_err *err)
         return mote__fail(err, MOTE_EFORMAT, "it does not know segment %08x", (unsigned)id);
     if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_UNREADABLE)
         mote__store_log(s, "seg-%08x.mote is left out: %s%s", (unsigned)id, why,
-                        state == MOTE_SEGMENT_FOREIGN ? "; 'mote kv verify --rebuild' sets it aside" : "");
+                        state == MOTE_SEGMENT_FOREIGN ? "; 'mote kv verify --rebuild' sets it aside"
+                                                      : "");
     return 0;
 }
 
-/* Whether SQLite may be let near the index: files, with one name each, that may be read. What may not be written makes the store one for
- * reading, at opening. */
+/* Whether SQLite may be let near the index: files, with one name each, that may be read. What may
+ * not be written makes the store one for reading, at opening. */
 static int judge_index_files(mote__store *s, mote_err *err)
 {
-    static const char *const names[] = { "index.db", "index.db-journal", "index.db-wal", "index.db-shm" };
+    static const char *const names[] = { "index.db", "index.db-journal", "index.db-wal",
+                                         "index.db-shm" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[4200];
         struct stat st;
         mote__store_path(s, path, names[i]);
         if (lstat(path, &st)) {
             if (errno != ENOENT || i == 0)
-                return mote__fail(err, errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO, "%s: %s", path, strerror(errno));
+                return mote__fail(err, errno == ENOENT ? MOTE_EFORMAT : MOTE_EIO, "%s: %s", path,
+                                  strerror(errno));
         } else if (!S_ISREG(st.st_mode) || st.st_nlink != 1) {
             return mote__fail(err, MOTE_EFORMAT, "%s is no regular file with one name", names[i]);
         } else if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) && errno == EACCES) {
             return mote__fail(err, MOTE_EFORMAT, "%s may not be read", names[i]);
-        } else if (!s->read_only && i > 1 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) && errno == EACCES) {
+        } else if (!s->read_only && i > 1 && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) &&
+                   errno == EACCES) {
             return mote__fail(err, MOTE_EFORMAT, "%s may not be removed", names[i]);
-        } else if (!s->read_only && !s->running && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) && errno == EACCES) {
-            mote__store_log(s, "%s may not be written: what is stored is read, and nothing is written; 'chmod u+w' it", names[i]);
+        } else if (!s->read_only && !s->running && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) &&
+                   errno == EACCES) {
+            mote__store_log(s,
+                            "%s may not be written: what is stored is read, and nothing is "
+                            "written; 'chmod u+w' it",
+                            names[i]);
             s->read_only = 1;
         }
     }
@@ -174,7 +199,8 @@ static void close_index(mote__store *s)
     mote__index_close(&s->writer);
 }
 
-/* Both connections. MOTE_EFORMAT: the index is missing, damaged, or (fresh: 0) does not know a segment that is there. */
+/* Both connections. MOTE_EFORMAT: the index is missing, damaged, or (fresh: 0) does not know a
+ * segment that is there. */
 static int open_index(mote__store *s, int fresh, mote_err *err)
 {
     char path[4200];
@@ -190,13 +216,15 @@ static int open_index(mote__store *s, int fresh, mote_err *err)
         rc = mote__index_open(&s->writer, path, MOTE_INDEX_WRITE, vfs, &s->waiting, err);
     if (!rc)
         rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, &s->read_waiting, err);
-    if (rc == MOTE_EIO && s->read_only && !s->reader.busy)             /* left with a log, where none can be written */
+    /* left with a log, where none can be written */
+    if (rc == MOTE_EIO && s->read_only && !s->reader.busy)
         rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, NULL, err);
     if (rc && !s->running && (s->writer.busy || s->reader.busy)) {
         mote__index_close(&s->writer);
         rc = mote__index_open(&s->reader, path, MOTE_INDEX_IMMUTABLE, vfs, NULL, err);
         if (!rc) {
-            mote__store_log(s, "another process holds the index and does not let go: what is stored is read, and nothing is written");
+            mote__store_log(s, "another process holds the index and does not let go: what is "
+                               "stored is read, and nothing is written");
             s->read_only = s->stale = 1;
         }
     }
@@ -217,8 +245,9 @@ static int open_index(mote__store *s, int fresh, mote_err *err)
     return rc;
 }
 
-/* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a shared lock and an open index, or
- * with neither, so that another process can do what we could not. */
+/* The index is made anew if nobody else has done so in the meantime; `always`: even so. Ends with a
+ * shared lock and an open index, or with neither, so that another process can do what we could not.
+ */
 static int replace_index(mote__store *s, int always, int wipe, mote__rebuilt *r, mote_err *err)
 {
     close_index(s);
@@ -236,7 +265,9 @@ static int replace_index(mote__store *s, int always, int wipe, mote__rebuilt *r,
         if (dir_lock(s, MOTE_LOCK_SHARED) && !rc)
             rc = mote__fail(err, MOTE_EIO, "%s: the lock was lost", s->dir);
     } else if (always || dir_lock(s, MOTE_LOCK_SHARED) || open_index(s, 0, err)) {
-        rc = mote__fail(err, MOTE_EIO, "%s: the index must be made anew, but another process is using the store", s->dir);
+        rc = mote__fail(err, MOTE_EIO,
+                        "%s: the index must be made anew, but another process is using the store",
+                        s->dir);
     }
     if (rc) {
         close_index(s);
@@ -278,7 +309,10 @@ int mote__store_revive(mote__store *s)
 
 static int64_t ttl_of(double seconds)
 {
-    return seconds == 0 ? 72 * 3600 : seconds < 0 ? -1 : seconds > 9e15 ? (int64_t)9e15 : (int64_t)seconds;
+    return seconds == 0     ? 72 * 3600
+           : seconds < 0    ? -1
+           : seconds > 9e15 ? (int64_t)9e15
+                            : (int64_t)seconds;
 }
 
 static int any_segment(void *ctx, const char *digits)
@@ -304,9 +338,11 @@ static int open_dir(mote__store *s, mote_err *err)
     if (!store && (s->params.must_exist || s->read_only))
         return mote__fail(err, MOTE_EIO, "%s: there is no store here", s->dir);
     if (!exists && mkdir(s->dir, 0700) && (errno != EEXIST || stat(s->dir, &st)))
-        return mote__fail(err, MOTE_EIO, "%s: cannot make the directory: %s", s->dir, strerror(errno));
+        return mote__fail(err, MOTE_EIO, "%s: cannot make the directory: %s", s->dir,
+                          strerror(errno));
     mote__store_path(s, path, "lock");
-    s->may_replace = lstat(path, &st) == 0 || !store;    /* an index.db without anything else of ours is not ours to remove */
+    /* an index.db without anything else of ours is not ours to remove */
+    s->may_replace = lstat(path, &st) == 0 || !store;
     if (!s->may_replace)
         mote__store_list(s, "seg-", 8, any_segment, &s->may_replace);
     if (!s->read_only) {
@@ -325,7 +361,8 @@ static int open_dir(mote__store *s, mote_err *err)
     return 0;
 }
 
-int mote__store_open(mote__store **out, const char *place, const mote_store_params *params, const mote__store_tuning *tuning, mote_err *err)
+int mote__store_open(mote__store **out, const char *place, const mote_store_params *params,
+                     const mote__store_tuning *tuning, mote_err *err)
 {
     *out = NULL;
     mote__server servers[MOTE_URL_SERVERS];
@@ -335,8 +372,9 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
         return rc;
     while (n > 1 && place[n - 1] == '/')
         n--;
-    if (n == 0 || n >= sizeof (*out)->dir)
-        return mote__fail(err, MOTE_EIO, "a store's directory name must have 1 to %zu bytes", sizeof (*out)->dir - 1);
+    if (n == 0 || n >= sizeof(*out)->dir)
+        return mote__fail(err, MOTE_EIO, "a store's directory name must have 1 to %zu bytes",
+                          sizeof(*out)->dir - 1);
     mote__store *s = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *s);
     if (!s)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
@@ -349,18 +387,22 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     s->io = s->tuning.io ? s->tuning.io : &mote__store_io_system;
     s->read_only = s->params.read_only;
     s->budget = s->params.budget_bytes ? s->params.budget_bytes : (uint64_t)64 << 30;
-    s->snap_budget = s->params.snapshot_budget_bytes ? s->params.snapshot_budget_bytes : (uint64_t)4 << 30;
+    s->snap_budget = s->params.snapshot_budget_bytes ? s->params.snapshot_budget_bytes
+                                                     : (uint64_t)4 << 30;
     s->ttl = ttl_of(s->params.ttl_s);
     s->snap_ttl = ttl_of(s->params.snapshot_ttl_s);
-    mote__recent_init(&s->recent, s->params.snapshot_memory_bytes ? s->params.snapshot_memory_bytes : (uint64_t)64 << 20,
-                      s->params.snapshot_memory_ttl_s == 0 ? 300 : ttl_of(s->params.snapshot_memory_ttl_s));
+    mote__recent_init(
+        &s->recent,
+        s->params.snapshot_memory_bytes ? s->params.snapshot_memory_bytes : (uint64_t)64 << 20,
+        s->params.snapshot_memory_ttl_s == 0 ? 300 : ttl_of(s->params.snapshot_memory_ttl_s));
     if (!s->tuning.queue_items)
         s->tuning.queue_items = 1024;
     if (!s->tuning.segment_bytes)
         s->tuning.segment_bytes = (size_t)4 << 30;
     if (!s->tuning.reads_in_flight || s->tuning.reads_in_flight > 64)
         s->tuning.reads_in_flight = s->tuning.reads_in_flight ? 64 : 16;
-    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
+    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex,
+                                   &s->log_mutex };
     for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
         pthread_mutex_init(mutexes[i], NULL);
     pthread_condattr_t attr;
@@ -373,7 +415,8 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     s->waiting.limit_ms = s->read_waiting.limit_ms = MOTE_STORE_WAIT_MS;
     if (!(s->vfs = mote__vfs_create(s->io)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
-    s->touched = rc ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
+    s->touched = rc ? NULL
+                    : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
     if (!rc && !s->touched)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     if (!rc)
@@ -388,9 +431,12 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
             mote_err why = err ? *err : (mote_err){ 0 };
             rc = replace_index(s, 0, 0, &r, err);
             if (!rc && r.segments)
-                mote__store_log(s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)", (unsigned long long)r.segments,
-                                (unsigned long long)r.blocks, (unsigned long long)r.damaged, why.message);
-            if (rc && s->params.must_exist) {              /* whoever tends it may still remove everything */
+                mote__store_log(
+                    s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)",
+                    (unsigned long long)r.segments, (unsigned long long)r.blocks,
+                    (unsigned long long)r.damaged, why.message);
+            /* whoever tends it may still remove everything */
+            if (rc && s->params.must_exist) {
                 mote__store_log(s, "%s", err ? err->message : "the index cannot be made anew");
                 s->retry_at = INT64_MAX;
                 rc = 0;
@@ -414,7 +460,8 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
 const char *mote__store_dir(const mote__store *s) { return s->dir; }
 int mote__store_writable(const mote__store *s) { return !s->read_only; }
 
-int mote_store_open(mote_store **store, const char *place, const mote_store_params *params, mote_err *err)
+int mote_store_open(mote_store **store, const char *place, const mote_store_params *params,
+                    mote_err *err)
 {
     return mote__store_open(store, place, params, NULL, err);
 }
@@ -431,7 +478,8 @@ void mote_store_close(mote_store *s)
         s->io->close(s->io->ctx, s->lock_fd);
     mote__vfs_destroy(s->vfs);
     mote__recent_deinit(&s->recent);
-    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex, &s->log_mutex };
+    pthread_mutex_t *mutexes[] = { &s->write_mutex, &s->read_mutex, &s->files_mutex, &s->mutex,
+                                   &s->log_mutex };
     for (size_t i = 0; i < sizeof mutexes / sizeof *mutexes; i++)
         pthread_mutex_destroy(mutexes[i]);
     pthread_cond_destroy(&s->wake);

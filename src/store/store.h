@@ -1,16 +1,19 @@
-/* The persistent prefix store: blocks of 256 tokens of global KV and snapshots of sequences, in one directory that several processes
- * may use at once, and behind it, perhaps, the same blocks in a server (store/remote/remote.h).
+/* The persistent prefix store: blocks of 256 tokens of global KV and snapshots of sequences, in one
+ * directory that several processes may use at once, and behind it, perhaps, the same blocks in a
+ * server (store/remote/remote.h).
  *
- * The store gives back exactly what was put under the same context, tokens and provenance, or nothing: checksum, identity, parent,
- * generation and token ids of a block are compared after it was read, and its index entry is read again, before anybody sees it.
- * Every failure is a line through the log callback and a miss; nothing here ends a run.
+ * The store gives back exactly what was put under the same context, tokens and provenance, or
+ * nothing: checksum, identity, parent, generation and token ids of a block are compared after it
+ * was read, and its index entry is read again, before anybody sees it. Every failure is a line
+ * through the log callback and a miss; nothing here ends a run.
  *
- * A *context* says what makes KV interchangeable besides the tokens. A *chain* is a place in a prefix: so many whole blocks, and the
- * identity of the last of them. Identities hash the parent's, so that one names the whole prefix. Layout: docs/format-store.md.
+ * A *context* says what makes KV interchangeable besides the tokens. A *chain* is a place in a
+ * prefix: so many whole blocks, and the identity of the last of them. Identities hash the parent's,
+ * so that one names the whole prefix. Layout: docs/format-store.md.
  *
- * Threads: match, put, snapshot and flush may be called from any thread. One background thread does all writing, another all
- * sending. Blocks in their queues hold references, so mote_store_close (without servers, mote__store_flush will do) comes before the
- * pool's end. */
+ * Threads: match, put, snapshot and flush may be called from any thread. One background thread does
+ * all writing, another all sending. Blocks in their queues hold references, so mote_store_close
+ * (without servers, mote__store_flush will do) comes before the pool's end. */
 #ifndef MOTE_STORE_STORE_H
 #define MOTE_STORE_STORE_H
 
@@ -20,74 +23,109 @@
 
 enum {
     MOTE_STORE_VERSION = 1,
-    MOTE_STORE_ID = 16,                    /* bytes of an identity                                      */
-    MOTE_STORE_DIGEST = 32,                /* SHA-256                                                   */
-    MOTE_STORE_LABEL = 192,                /* a context in words, for `mote kv ls`, 0-terminated        */
-    MOTE_STORE_MAX_SNAPSHOT = 256 << 20    /* bytes of a snapshot's blob                                */
+    /* bytes of an identity */
+    MOTE_STORE_ID = 16,
+    /* SHA-256 */
+    MOTE_STORE_DIGEST = 32,
+    /* a context in words, for `mote kv ls`, 0-terminated */
+    MOTE_STORE_LABEL = 192,
+    /* bytes of a snapshot's blob */
+    MOTE_STORE_MAX_SNAPSHOT = 256 << 20
 };
 
-/* ---- contexts and chains -------------------------------------------------------------------------------------- */
+/* ---- contexts and chains ---- */
 
 typedef struct mote__store_context_desc {
-    const uint8_t *fingerprint;            /* [32], of the model                                        */
-    const char *kv;                        /* mote__kv_spec_text: main, index and window formats        */
-    const char *math;                      /* "fp32/3", "published/3": mode and MOTE_KERN_DEFINITION       */
-    const char *name_space;                /* NULL = ""; prefixes are shared only inside one            */
-    size_t block_bytes, block_tokens;      /* of the layout; 256                                        */
-    const char *geometry;                  /* what else shapes a prefix: sources and ratios, e.g. "2/2,8/2,14/2,20/1" */
+    /* [32], of the model */
+    const uint8_t *fingerprint;
+    /* mote__kv_spec_text: main, index and window formats */
+    const char *kv;
+    /* "fp32/3", "published/3": mode and MOTE_KERN_DEFINITION */
+    const char *math;
+    /* NULL = ""; prefixes are shared only inside one */
+    const char *name_space;
+    /* of the layout; 256 */
+    size_t block_bytes, block_tokens;
+    /* what else shapes a prefix: sources and ratios, e.g. "2/2,8/2,14/2,20/1" */
+    const char *geometry;
 } mote__store_context_desc;
 
 typedef struct mote__store_context {
-    uint8_t hash[MOTE_STORE_DIGEST];       /* over all of the above                                     */
+    /* over all of the above */
+    uint8_t hash[MOTE_STORE_DIGEST];
     size_t block_bytes;
-    char label[MOTE_STORE_LABEL];          /* "ns=... kv=... math=... model=<8 hex digits>", cut if too long */
+    /* "ns=... kv=... math=... model=<8 hex digits>", cut if too long */
+    char label[MOTE_STORE_LABEL];
 } mote__store_context;
 
 /* MOTE_EINVAL: block_bytes 0 or more than 1 GiB, block_tokens not 256. */
-int mote__store_context_init(mote__store_context *c, const mote__store_context_desc *desc, mote_err *err);
+int mote__store_context_init(mote__store_context *c, const mote__store_context_desc *desc,
+                             mote_err *err);
 
 typedef struct mote__chain {
-    size_t n_blocks, n_exact;              /* whole blocks; the first n_exact of them are exact (all others approximate) */
-    uint8_t id[MOTE_STORE_ID];             /* of the last block; zeros at the root                      */
-} mote__chain;                             /* { 0 } is the root                                         */
+    /* whole blocks; the first n_exact of them are exact (all others approximate) */
+    size_t n_blocks, n_exact;
+    /* of the last block; zeros at the root */
+    uint8_t id[MOTE_STORE_ID];
+} mote__chain;
+/* { 0 } is the root */
 
-/* The block of 256 ids that follows `chain`. Below an approximate block everything is approximate, whatever `exact` says. */
-mote__chain mote__chain_next(const mote__store_context *c, const mote__chain *chain, const int32_t *ids, int exact);
-static inline int mote__chain_exact(const mote__chain *chain) { return chain->n_exact == chain->n_blocks; }
+/* The block of 256 ids that follows `chain`. Below an approximate block everything is approximate,
+ * whatever `exact` says. */
+mote__chain mote__chain_next(const mote__store_context *c, const mote__chain *chain,
+                             const int32_t *ids, int exact);
+static inline int mote__chain_exact(const mote__chain *chain)
+{
+    return chain->n_exact == chain->n_blocks;
+}
 
-/* ---- opening -------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 typedef struct mote_store mote__store;
 
 /* Beyond the public mote_store_params; all may be 0. */
 typedef struct mote__store_tuning {
-    const mote__store_io *io;              /* NULL: the system's                                        */
-    size_t queue_items;                    /* waiting puts before new ones are dropped; 0 = 1024        */
-    size_t segment_bytes;                  /* largest segment file; 0 = 4 GiB                           */
-    size_t reads_in_flight;                /* 0 = 16                                                    */
-    int no_uring;                          /* 1: pread                                                  */
-    int64_t (*now)(void *ctx);             /* seconds since 1970; NULL: the system's clock              */
+    /* NULL: the system's */
+    const mote__store_io *io;
+    /* waiting puts before new ones are dropped; 0 = 1024 */
+    size_t queue_items;
+    /* largest segment file; 0 = 4 GiB */
+    size_t segment_bytes;
+    /* 0 = 16 */
+    size_t reads_in_flight;
+    /* 1: pread */
+    int no_uring;
+    /* seconds since 1970; NULL: the system's clock */
+    int64_t (*now)(void *ctx);
     void *now_ctx;
-    int remote_timeout_ms;                 /* without an answer from a server; 0 = 200                  */
-    int remote_retry_ms;                   /* until a server that is down is tried again; 0 = 5000, then doubling to 12 times that */
-    int remote_close_ms;                   /* for sending what is queued at the end; 0 = 5000           */
+    /* without an answer from a server; 0 = 200 */
+    int remote_timeout_ms;
+    /* until a server that is down is tried again; 0 = 5000, then doubling to 12 times that */
+    int remote_retry_ms;
+    /* for sending what is queued at the end; 0 = 5000 */
+    int remote_close_ms;
 } mote__store_tuning;
 
-/* place: the directory, and servers behind it (store/url.h). Creates the directory (0700) and the index where they are missing; a damaged index is made anew from the segments.
- * MOTE_EIO, MOTE_EVERSION (made by a newer mote), MOTE_ENOMEM. tuning may be NULL. */
-int mote__store_open(mote__store **store, const char *place, const mote_store_params *params, const mote__store_tuning *tuning,
-                     mote_err *err);
+/* place: the directory, and servers behind it (store/url.h). Creates the directory (0700) and the
+ * index where they are missing; a damaged index is made anew from the segments. MOTE_EIO,
+ * MOTE_EVERSION (made by a newer mote), MOTE_ENOMEM. tuning may be NULL. */
+int mote__store_open(mote__store **store, const char *place, const mote_store_params *params,
+                     const mote__store_tuning *tuning, mote_err *err);
 /* mote_store_close(store) of the public header writes what is queued and closes. */
 const char *mote__store_dir(const mote__store *store);
 int mote__store_writable(const mote__store *store);
 
-/* ---- blocks --------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 typedef struct mote__store_want {
-    int exact_only;                        /* 1: exact blocks only; 0: at each place the exact one, else the approximate one */
-    size_t max_blocks;                     /* of the whole chain; 0 = as many as there are ids for      */
-    const mote__chain *follow;             /* NULL, or a snapshot's chain: only the blocks that lead to it */
-    size_t *n_remote;                      /* NULL, or counts those that came from a server            */
+    /* 1: exact blocks only; 0: at each place the exact one, else the approximate one */
+    int exact_only;
+    /* of the whole chain; 0 = as many as there are ids for */
+    size_t max_blocks;
+    /* NULL, or a snapshot's chain: only the blocks that lead to it */
+    const mote__chain *follow;
+    /* NULL, or counts those that came from a server */
+    size_t *n_remote;
 } mote__store_want;
 
 /* Extend `chain` (the root, or where another tier stopped) along ids, which begin at token 0 of the
@@ -95,24 +133,30 @@ typedef struct mote__store_want {
  * (room for n_ids / 256 pointers), taken from `pool`, one reference each, for the caller. Stops at
  * the first block that is missing, expired or damaged (that one is dropped from the store). Returns
  * the number of blocks added; every failure is logged and ends the walk. want may be NULL. */
-size_t mote__store_match(mote__store *store, const mote__store_context *c, const mote__store_want *want, const int32_t *ids,
-                         size_t n_ids, mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
+size_t mote__store_match(mote__store *store, const mote__store_context *c,
+                         const mote__store_want *want, const int32_t *ids, size_t n_ids,
+                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
 
 typedef enum mote__store_put_result { MOTE_PUT_QUEUED, MOTE_PUT_DROPPED } mote__store_put_result;
-/* Advance `chain` over a finished block and queue it for writing. Never waits for a disk: with a full queue, a closed or a
- * read-only store the block is dropped (and counted). What is stored already is not written again. ids: the block's 256. */
-mote__store_put_result mote__store_put(mote__store *store, const mote__store_context *c, mote__chain *chain, const int32_t *ids,
-                                       int exact, mote__kv_pool *pool, mote__kv_block *block);
+/* Advance `chain` over a finished block and queue it for writing. Never waits for a disk: with a
+ * full queue, a closed or a read-only store the block is dropped (and counted). What is stored
+ * already is not written again. ids: the block's 256. */
+mote__store_put_result mote__store_put(mote__store *store, const mote__store_context *c,
+                                       mote__chain *chain, const int32_t *ids, int exact,
+                                       mote__kv_pool *pool, mote__kv_block *block);
 
-/* ---- snapshots ------------------------------------------------------------------------------------------------ */
+/* ---- snapshots ---- */
 
 typedef struct mote__snapshot {
-    mote__chain chain;                     /* the whole blocks it stands on                             */
-    size_t n_tokens;                       /* of the prefix in all: 256 n_blocks + tail, tail < 256     */
-    int exact;                             /* blocks and windows both                                   */
+    /* the whole blocks it stands on */
+    mote__chain chain;
+    /* of the prefix in all: 256 n_blocks + tail, tail < 256 */
+    size_t n_tokens;
+    /* blocks and windows both */
+    int exact;
     size_t origin; /* where the decoder's windows began: two states of the same tokens are equal
-                      only if this is, too (docs/format-snapshot.md)                 */
-    void *blob; /* owned (from seek): mote__snapshot_free                    */
+                      only if this is, too (docs/format-snapshot.md) */
+    void *blob;    /* owned (from seek): mote__snapshot_free */
     size_t blob_bytes;
 } mote__snapshot;
 
@@ -123,33 +167,42 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *store, const mote_
 
 typedef struct mote__snapshot_want {
     int exact_only;
-    int any_origin; /* 0: only what has this origin, or ends at or before it     */
+    int any_origin; /* 0: only what has this origin, or ends at or before it */
     size_t origin;
 } mote__snapshot_want;
-/* The longest snapshot whose tokens are a prefix of ids (the newest of equals) and whose last whole block is stored; among equally
- * long ones an exact one. Returns 1 and fills *snapshot, or 0. Attach with mote__store_match(.follow = &snapshot->chain). */
+/* The longest snapshot whose tokens are a prefix of ids (the newest of equals) and whose last whole
+ * block is stored; among equally long ones an exact one. Returns 1 and fills *snapshot, or 0.
+ * Attach with mote__store_match(.follow = &snapshot->chain). */
 int mote__store_seek_snapshot(mote__store *store, const mote__store_context *c, const int32_t *ids,
                               size_t n_ids, const mote__snapshot_want *want,
                               mote__snapshot *snapshot);
 void mote__snapshot_free(mote__snapshot *snapshot);
 
-/* ---- writing behind ------------------------------------------------------------------------------------------- */
+/* ---- writing behind ---- */
 
-typedef struct mote__store_counts {        /* since the store was opened by this process                */
-    uint64_t put_blocks, written_blocks, known_blocks;     /* known: stored already                     */
-    uint64_t dropped_blocks;               /* queue full, or no parent stored                           */
-    uint64_t failed_blocks;                /* the disk said no                                          */
+/* since the store was opened by this process */
+typedef struct mote__store_counts {
+    /* known: stored already */
+    uint64_t put_blocks, written_blocks, known_blocks;
+    /* queue full, or no parent stored */
+    uint64_t dropped_blocks;
+    /* the disk said no */
+    uint64_t failed_blocks;
     uint64_t put_snapshots, written_snapshots, known_snapshots, dropped_snapshots, failed_snapshots;
     uint64_t matched_blocks, damaged_blocks, damaged_snapshots, found_snapshots;
-    uint64_t recent_snapshots;             /* of the found ones, those that were in memory              */
+    /* of the found ones, those that were in memory */
+    uint64_t recent_snapshots;
     uint64_t evicted_blocks, rebuilds;
-    uint64_t remote_hits, remote_misses;   /* blocks that came from a server; walks that ended because it had no more */
-    uint64_t remote_written, remote_known; /* blocks sent; there already, and renewed                   */
-    uint64_t remote_dropped, remote_errors, remote_damaged;      /* not sent; refusals and failures; values that were not used */
+    /* blocks that came from a server; walks that ended because it had no more */
+    uint64_t remote_hits, remote_misses;
+    /* blocks sent; there already, and renewed */
+    uint64_t remote_written, remote_known;
+    /* not sent; refusals and failures; values that were not used */
+    uint64_t remote_dropped, remote_errors, remote_damaged;
 } mote__store_counts;
 
-/* Wait until all that was put before is written and synced, or has failed. counts may be NULL. Each written_ or known_ block
- * is then in the index and survives a crash. */
+/* Wait until all that was put before is written and synced, or has failed. counts may be NULL. Each
+ * written_ or known_ block is then in the index and survives a crash. */
 void mote__store_flush(mote__store *store, mote__store_counts *counts);
 void mote__store_get_counts(mote__store *store, mote__store_counts *counts);
 

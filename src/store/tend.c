@@ -8,7 +8,10 @@
 
 #include "store/catalog.h"
 
-static void put_u(json_t *o, const char *key, uint64_t v) { json_object_set_new(o, key, json_integer((json_int_t)v)); }
+static void put_u(json_t *o, const char *key, uint64_t v)
+{
+    json_object_set_new(o, key, json_integer((json_int_t)v));
+}
 
 /* ---- gc ---- */
 
@@ -30,7 +33,11 @@ static int settle_doubts(mote__store *s)
     return rc;
 }
 
-typedef struct empties { uint32_t ids[256]; mote__segfile *files[256]; size_t n; } empties;
+typedef struct empties {
+    uint32_t ids[256];
+    mote__segfile *files[256];
+    size_t n;
+} empties;
 static int note_empty(void *ctx, const mote__index_any *row)
 {
     empties *e = ctx;
@@ -56,7 +63,7 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
             continue;
         }
         e.ids[ours] = e.ids[i];
-        e.files[ours++] = f;                               /* NULL: the file is gone already */
+        e.files[ours++] = f; /* NULL: the file is gone already */
     }
     rc = mote__index_begin(x);
     size_t gone = 0;
@@ -191,13 +198,13 @@ static int drop_expired(mote__store *s, mote__catalog *only, uint64_t *n_blocks,
                  : mote__remove_expired(s, now - s->ttl, SIZE_MAX,
                                         only ? mote__catalog_keep_block : NULL, only, n_blocks);
     if (!rc && s->snap_ttl >= 0)
-        rc = mote__remove_snapshots(
-            s,
-            &(mote__snap_choice){ .before = now - s->snap_ttl,
-                                  .max = SIZE_MAX,
-                                  .keep = only ? mote__catalog_keep_snapshot : NULL,
-                                  .keep_ctx = only },
-            n_snapshots);
+        rc = mote__remove_snapshots(s,
+                                    &(mote__snap_choice){ .before = now - s->snap_ttl,
+                                                          .max = SIZE_MAX,
+                                                          .keep = only ? mote__catalog_keep_snapshot
+                                                                       : NULL,
+                                                          .keep_ctx = only },
+                                    n_snapshots);
     return rc;
 }
 
@@ -227,8 +234,10 @@ static int remove_strays(mote__store *s)
         mote__snap_entry p;
         uint8_t key[MOTE_STORE_ID];
         /* notes of fingerprints (file/fingerprint_note.c): they cost a second to make anew */
-        if (!strncmp(e->d_name, "model-", 6) && snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) < (int)sizeof path &&
-            !lstat(path, &st) && S_ISREG(st.st_mode) && s->ttl >= 0 && st.st_mtime < time(NULL) - s->ttl)
+        if (!strncmp(e->d_name, "model-", 6) &&
+            snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) < (int)sizeof path &&
+            !lstat(path, &st) && S_ISREG(st.st_mode) && s->ttl >= 0 &&
+            st.st_mtime < time(NULL) - s->ttl)
             n += !s->io->unlink(s->io->ctx, path);
         if (strncmp(e->d_name, "snap-", 5) || strlen(e->d_name) < 5 + 2 * MOTE_STORE_ID + 5)
             continue;
@@ -237,7 +246,8 @@ static int remove_strays(mote__store *s)
             sscanf(e->d_name + 5 + 2 * i, "%2x", &byte);
             key[i] = (uint8_t)byte;
         }
-        if (!strcmp(e->d_name + 5 + 2 * MOTE_STORE_ID, ".mote") && mote__index_snapshot_get(&s->writer, key, &p) != MOTE_INDEX_NONE)
+        if (!strcmp(e->d_name + 5 + 2 * MOTE_STORE_ID, ".mote") &&
+            mote__index_snapshot_get(&s->writer, key, &p) != MOTE_INDEX_NONE)
             continue;
         if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path)
             continue;
@@ -323,7 +333,8 @@ int mote_store_gc_json(mote_store *s, char **text, mote_err *err)
 
 /* ---- rm ---- */
 
-/* A beginning of an identity as a range: the first id that has it, and how many digits to compare. */
+/* A beginning of an identity as a range: the first id that has it, and how many digits to compare.
+ */
 static int starts_with(const uint8_t *id, const char *digits)
 {
     char hex[2 * MOTE_STORE_ID + 1];
@@ -343,22 +354,27 @@ static void lower_bound(uint8_t *id, const char *digits)
         ;
 }
 
-static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, uint64_t *n_snapshots, mote_err *err)
+static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, uint64_t *n_snapshots,
+                      mote_err *err)
 {
     size_t n = strlen(digits);
     uint8_t from[MOTE_STORE_ID];
     mote__entry e = { 0 }, e2;
     mote__snap_entry p = { 0 }, p2;
     if (n < 6 || n > 2 * MOTE_STORE_ID || strspn(digits, "0123456789abcdef") != n)
-        return mote__fail(err, MOTE_EINVAL, "'%.60s' is no identity: 6 to 32 hexadecimal digits in lower case", digits);
+        return mote__fail(err, MOTE_EINVAL,
+                          "'%.60s' is no identity: 6 to 32 hexadecimal digits in lower case",
+                          digits);
     lower_bound(from, digits);
     int block = !mote__index_next(&s->writer, from, &e) && starts_with(e.id, digits);
     int snap = !mote__index_snapshot_next(&s->writer, from, &p) && starts_with(p.key, digits);
     if (!block && !snap)
         return mote__fail(err, MOTE_EINVAL, "%s: nothing is called %s", s->dir, digits);
-    if ((block && snap) || (block && !mote__index_next(&s->writer, e.id, &e2) && starts_with(e2.id, digits)) ||
+    if ((block && snap) ||
+        (block && !mote__index_next(&s->writer, e.id, &e2) && starts_with(e2.id, digits)) ||
         (snap && !mote__index_snapshot_next(&s->writer, p.key, &p2) && starts_with(p2.key, digits)))
-        return mote__fail(err, MOTE_EINVAL, "%s: %s is the beginning of several identities", s->dir, digits);
+        return mote__fail(err, MOTE_EINVAL, "%s: %s is the beginning of several identities", s->dir,
+                          digits);
     if (snap) {
         mote__drop_snapshot(s, p.key);
         ++*n_snapshots;
@@ -385,12 +401,13 @@ static int remove_chosen(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapsho
         if (mote__catalog_chosen(&c, c.of_block[i]) &&
             (rc = mote__entries_add(&tops, &c.blocks.list[i])) != 0)
             mote__fail(err, rc, "out of memory");
-    if (!rc && ((rc = mote__remove_trees(s, tops.list, tops.n, n_blocks)) != 0 ||
-                (rc = mote__remove_snapshots(
-                     s,
-                     &(mote__snap_choice){
-                         .max = SIZE_MAX, .keep = mote__catalog_keep_snapshot, .keep_ctx = &c },
-                     n_snapshots)) != 0))
+    if (!rc &&
+        ((rc = mote__remove_trees(s, tops.list, tops.n, n_blocks)) != 0 ||
+         (rc = mote__remove_snapshots(s,
+                                      &(mote__snap_choice){ .max = SIZE_MAX,
+                                                            .keep = mote__catalog_keep_snapshot,
+                                                            .keep_ctx = &c },
+                                      n_snapshots)) != 0))
         mote__fail(err, rc, "%s: %s", s->dir, s->writer.why);
     mote__entries_end(&tops);
     mote__catalog_end(&c);
@@ -412,7 +429,8 @@ static int remove_everything(mote__store *s, uint64_t *n_blocks, uint64_t *n_sna
     return mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX }, n_snapshots);
 }
 
-static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
+static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char **text,
+                      mote_err *err)
 {
     uint64_t blocks = 0, snapshots = 0, segments = 0, freed;
     mote__store_flush(s, NULL);
@@ -430,7 +448,8 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
         rc = remove_chosen(s, &blocks, &snapshots, err);
     for (size_t i = 0; ids && i < n_ids && !rc; i++)
         rc = remove_one(s, ids[i], &blocks, &snapshots, err);
-    /* snapshots that stood on what is gone; and the bytes themselves go, so that no rebuild brings them back */
+    /* snapshots that stood on what is gone; and the bytes themselves go, so that no rebuild brings
+     * them back */
     if (blocks &&
         mote__remove_snapshots(s, &(mote__snap_choice){ .max = SIZE_MAX, .orphans = 1 },
                                &snapshots) &&
@@ -450,7 +469,8 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
     return mote__store_json(o, text, err);
 }
 
-int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char **text, mote_err *err)
+int mote_store_rm_json(mote_store *s, const char *const *ids, size_t n_ids, char **text,
+                       mote_err *err)
 {
     int rc = remove_ids(s, ids, n_ids, text, err);
     return rc == MOTE_EFORMAT ? remove_ids(s, ids, n_ids, text, err) : rc;

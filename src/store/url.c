@@ -23,7 +23,10 @@ static const char *find_servers(const char *text)
 
 static int hex(char c)
 {
-    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return is_digit(c)            ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 /* text[n] with each %XX as the byte it means. -1: too long, a bad escape, or a byte 0. */
@@ -77,19 +80,24 @@ static const char *parse_address(mote__server *s, const char *text, size_t n)
     if (n_host == 0 || n_host >= MOTE_URL_HOST)
         return "a host must have 1 to 255 letters";
     for (size_t i = 0; i < n_host; i++)
-        if (!is_letter(host[i]) && !is_digit(host[i]) && !strchr(host == text ? "-._" : ":.", host[i]))
-            return "a host has letters, digits, '-', '.' and '_' (an IPv6 address is written in brackets)";
+        if (!is_letter(host[i]) && !is_digit(host[i]) &&
+            !strchr(host == text ? "-._" : ":.", host[i]))
+            return "a host has letters, digits, '-', '.' and '_' (an IPv6 address is written in "
+                   "brackets)";
     memcpy(s->host, host, n_host);
     if (end == text + n)
         return NULL;
-    return *end != ':' || number(&s->port, end + 1, (size_t)(text + n - end) - 1, 1, 65535) ? "a port is a number from 1 to 65535" : NULL;
+    return *end != ':' || number(&s->port, end + 1, (size_t)(text + n - end) - 1, 1, 65535)
+               ? "a port is a number from 1 to 65535"
+               : NULL;
 }
 
 static const char *parse_server(mote__server *s, const char *text, size_t n)
 {
     *s = (mote__server){ .port = 6379 };
     if (n >= 9 && !strncmp(text, "rediss://", 9))
-        return "rediss:// (TLS) is not supported: use redis:// through a tunnel (stunnel, ssh -L, WireGuard)";
+        return "rediss:// (TLS) is not supported: use redis:// through a tunnel (stunnel, ssh -L, "
+               "WireGuard)";
     if (n < strlen(scheme) || strncmp(text, scheme, strlen(scheme)))
         return "it must begin with redis:// (a comma inside a password is written %2C)";
     text += strlen(scheme);
@@ -99,8 +107,10 @@ static const char *parse_server(mote__server *s, const char *text, size_t n)
         size_t n_login = (size_t)(at - text);
         const char *colon = memchr(text, ':', n_login);
         size_t n_user = colon ? (size_t)(colon - text) : n_login;
-        if (unescape(s->user, text, n_user) || (colon && unescape(s->password, colon + 1, n_login - n_user - 1)))
-            return "user and password have at most 255 bytes, and '%' begins two hexadecimal digits";
+        if (unescape(s->user, text, n_user) ||
+            (colon && unescape(s->password, colon + 1, n_login - n_user - 1)))
+            return "user and password have at most 255 bytes, and '%' begins two hexadecimal "
+                   "digits";
         text = at + 1;
         n -= n_login + 1;
     }
@@ -114,26 +124,31 @@ static const char *parse_server(mote__server *s, const char *text, size_t n)
     return NULL;
 }
 
-/* What is wrong with a directory's name, or NULL. What may be a server that was written wrongly is refused, not made a directory of: its
- * name would be printed, and with it a password. A path that begins with '/' or './' may have logins' characters in it. */
+/* What is wrong with a directory's name, or NULL. What may be a server that was written wrongly is
+ * refused, not made a directory of: its name would be printed, and with it a password. A path that
+ * begins with '/' or './' may have logins' characters in it. */
 static const char *judge_dir(const char *text, size_t n, int servers_follow)
 {
     const char *end = text + n;
     for (const char *p = text; p < end; p++)
         if (end - p >= 3 && !strncmp(p, "://", 3))
             return "it begins with a directory, and servers follow it: DIR,redis://HOST";
-    for (const char *p = text; p < end; p = memchr(p, ',', (size_t)(end - p)), p = p ? p + 1 : end) {
+    for (const char *p = text; p < end;
+         p = memchr(p, ',', (size_t)(end - p)), p = p ? p + 1 : end) {
         while (p < end && *p == ' ')
             p++;
         const char *word = p;
         while (p < end && is_letter(*p))
             p++;
         size_t k = (size_t)(p - word);
-        int redis = (k == 5 && !strncasecmp(word, "redis", 5)) || (k == 6 && !strncasecmp(word, "rediss", 6));
+        int redis = (k == 5 && !strncasecmp(word, "redis", 5)) ||
+                    (k == 6 && !strncasecmp(word, "rediss", 6));
         if (p < end && *p == ':' && (redis || (k > 1 && p + 1 < end && p[1] == '/')))
-            return "a server is written redis://HOST behind the directory and a comma, a directory without a scheme";
+            return "a server is written redis://HOST behind the directory and a comma, a directory "
+                   "without a scheme";
     }
-    int is_path = (n > 1 && text[0] == '.' && text[1] == '/') || (n && text[0] == '/' && !(n > 1 && text[1] == '/'));
+    int is_path = (n > 1 && text[0] == '.' && text[1] == '/') ||
+                  (n && text[0] == '/' && !(n > 1 && text[1] == '/'));
     for (const char *p = text, *colon = NULL; p < end && !is_path; p++) {
         colon = *p == ':' ? p : *p == '/' ? NULL : colon;
         if (*p == '@' && colon)
@@ -142,7 +157,8 @@ static const char *judge_dir(const char *text, size_t n, int servers_follow)
     if (n && text[0] == '~')
         return "'~' is written out here, or ./~ for a directory of that name";
     if (n && end[-1] == ',')
-        return servers_follow ? "there is nothing between two commas" : "there is nothing behind the comma";
+        return servers_follow ? "there is nothing between two commas"
+                              : "there is nothing behind the comma";
     return NULL;
 }
 
@@ -154,7 +170,8 @@ int mote_store_check_place(const char *place, mote_err *err)
     return !rc && n_dir == 0 ? mote__fail(err, MOTE_EINVAL, "an empty directory name") : rc;
 }
 
-int mote__store_url_parse(const char *text, size_t *n_dir, mote__server servers[MOTE_URL_SERVERS], size_t *n_servers, mote_err *err)
+int mote__store_url_parse(const char *text, size_t *n_dir, mote__server servers[MOTE_URL_SERVERS],
+                          size_t *n_servers, mote_err *err)
 {
     const char *p = find_servers(text);
     *n_servers = 0;

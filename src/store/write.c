@@ -1,10 +1,14 @@
-/* Writing blocks: find slots, write and sync them, then index them; make room by growing or by evicting. */
+/* Writing blocks: find slots, write and sync them, then index them; make room by growing or by
+ * evicting. */
 #include <errno.h>
 #include <string.h>
 
 #include "store/impl.h"
 
-static int failed(mote__store *s, int rc, const char *what) { return mote__store_index_failed(s, &s->writer, rc, what); }
+static int failed(mote__store *s, int rc, const char *what)
+{
+    return mote__store_index_failed(s, &s->writer, rc, what);
+}
 
 /* A commit of the writing connection succeeded: see `doubtful`. */
 void mote__doubts_end(mote__store *s)
@@ -14,7 +18,10 @@ void mote__doubts_end(mote__store *s)
     s->n_doubtful = 0;
 }
 
-static int same_place(const mote__place *a, const mote__place *b) { return a->segment == b->segment && a->slot == b->slot; }
+static int same_place(const mote__place *a, const mote__place *b)
+{
+    return a->segment == b->segment && a->slot == b->slot;
+}
 
 /* ---- room ---- */
 
@@ -27,7 +34,10 @@ static int is_wanted(mote__item *const *items, size_t n, const uint8_t *id)
     return 0;
 }
 
-typedef struct waiting { mote__item *const *items; size_t n; } waiting;
+typedef struct waiting {
+    mote__item *const *items;
+    size_t n;
+} waiting;
 static int keep_wanted(void *ctx, const mote__entry *e)
 {
     const waiting *w = ctx;
@@ -63,7 +73,9 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
         after = g.id;
         total_slots += g.n_slots;
         if (g.payload_bytes == payload_bytes && g.slot_bytes == slot_bytes &&
-            MOTE_SEGMENT_HEADER + ((uint64_t)g.n_slots + 1) * slot_bytes <= s->tuning.segment_bytes && may_write(s, g.id))
+            MOTE_SEGMENT_HEADER + ((uint64_t)g.n_slots + 1) * slot_bytes <=
+                s->tuning.segment_bytes &&
+            may_write(s, g.id))
             best = g;
     }
     uint64_t least = slot_bytes + (best.id ? 0 : MOTE_SEGMENT_HEADER),
@@ -76,9 +88,11 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
     if (!rc && !best.id) {
         best = (mote__segment){ .slot_bytes = slot_bytes, .payload_bytes = payload_bytes };
         rc = mote__index_new_segment_id(x, &best.id);
-        /* a file of that name belongs to an index we do not have, or to somebody else: leave it, take the next number */
+        /* a file of that name belongs to an index we do not have, or to somebody else: leave it,
+         * take the next number */
         int made = MOTE_INDEX_NONE;
-        while (!rc && best.id < UINT32_MAX && (made = mote__segment_create(s, best.id, payload_bytes, &err)) == MOTE_INDEX_NONE)
+        while (!rc && best.id < UINT32_MAX &&
+               (made = mote__segment_create(s, best.id, payload_bytes, &err)) == MOTE_INDEX_NONE)
             best.id++;
         if (!rc && made) {
             mote__index_rollback(x);
@@ -93,7 +107,8 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
         more = more > 8 ? 8 : more;
         more = more > want ? more : want;
         more = more > fit ? fit : more;
-        uint64_t in_segment = (s->tuning.segment_bytes - MOTE_SEGMENT_HEADER) / slot_bytes - best.n_slots;
+        uint64_t in_segment = (s->tuning.segment_bytes - MOTE_SEGMENT_HEADER) / slot_bytes -
+                              best.n_slots;
         more = more > in_segment ? in_segment : more;
         mote__segfile *f = mote__segfile_get(s, best.id);
         int e = f ? 0 : errno;
@@ -110,7 +125,8 @@ static int grow(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, siz
         best.n_slots += (uint32_t)more;
         rc = mote__index_set_slots(x, &best);
         for (uint32_t i = first; i < best.n_slots && !rc; i++)
-            rc = mote__index_put_free(x, &(mote__place){ best.id, i, slot_bytes, payload_bytes, 1, 0 });
+            rc = mote__index_put_free(x, &(mote__place){ best.id, i, slot_bytes, payload_bytes, 1,
+                                                         0 });
     }
     if (!rc)
         rc = mote__index_commit(x);
@@ -138,7 +154,7 @@ static int fill_holes(mote__store *s, mote__place *holes, size_t n, size_t want,
         if (!rc) {
             room += holes[i].slot_bytes;
             places[(*got)++] = holes[i];
-            holes[i].slot_bytes = 0;                       /* taken */
+            holes[i].slot_bytes = 0; /* taken */
         }
         rc = rc == MOTE_INDEX_NONE ? 0 : rc;
     }
@@ -187,8 +203,8 @@ static int take_free(mote__store *s, uint32_t payload_bytes, size_t want, mote__
 
 /* Slots for `want` blocks, locked for us. Fewer where the budget, the disk or the index says no
  * (*rc then). */
-static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want, mote__item *const *items, size_t n_items,
-                         mote__place *places, int *rc)
+static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_bytes, size_t want,
+                         mote__item *const *items, size_t n_items, mote__place *places, int *rc)
 {
     waiting w = { items, n_items };
     size_t got = 0;
@@ -206,7 +222,8 @@ static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_b
             *rc = failed(s, r, "adding up the room");
             break;
         }
-        if (room > s->budget) {                            /* it was filled under another budget */
+        /* it was filled under another budget */
+        if (room > s->budget) {
             r = mote__make_room(s, room - s->budget, 0, keep_wanted, &w);
         } else {
             r = take_free(s, payload_bytes, want, places, &got);
@@ -234,17 +251,20 @@ static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
     mote__entry e;
     int r = mote__index_get(&s->writer, it->slot.id, &e);
     /* an entry that cannot be this block's is written anew */
-    if (r == 0 && (e.place.payload_bytes != it->slot.payload_bytes || e.approximate != it->slot.approximate ||
-                   e.n_blocks != it->slot.n_blocks || memcmp(e.parent, it->slot.parent, MOTE_STORE_ID)))
+    if (r == 0 &&
+        (e.place.payload_bytes != it->slot.payload_bytes || e.approximate != it->slot.approximate ||
+         e.n_blocks != it->slot.n_blocks || memcmp(e.parent, it->slot.parent, MOTE_STORE_ID)))
         r = mote__drop_entries(s, &e, 1) ? MOTE_EIO : MOTE_INDEX_NONE;
     if (r == MOTE_INDEX_NONE) {
         int stands = it->slot.n_blocks == 1;
         for (size_t k = 0; k < at; k++) {
             if (!memcmp(items[k]->slot.id, it->slot.id, MOTE_STORE_ID)) {
-                it->end = MOTE_ITEM_DROPPED;               /* twice in one batch; the first may still fail */
+                /* twice in one batch; the first may still fail */
+                it->end = MOTE_ITEM_DROPPED;
                 return;
             }
-            stands |= items[k]->end == MOTE_ITEM_WAITING && !memcmp(items[k]->slot.id, it->slot.parent, MOTE_STORE_ID);
+            stands |= items[k]->end == MOTE_ITEM_WAITING &&
+                      !memcmp(items[k]->slot.id, it->slot.parent, MOTE_STORE_ID);
         }
         if (!stands) {
             r = mote__index_get(&s->writer, it->slot.parent, &e);
@@ -267,7 +287,8 @@ static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
     mote__segfile *f = mote__segfile_get(s, p->segment);
     if (!f)
         return errno;
-    struct iovec v[3] = { { it->head, MOTE_SLOT_HEAD }, { (void *)it->payload, p->payload_bytes },
+    struct iovec v[3] = { { it->head, MOTE_SLOT_HEAD },
+                          { (void *)it->payload, p->payload_bytes },
                           { (void *)zeros, p->slot_bytes - MOTE_SLOT_HEAD - p->payload_bytes } };
     int e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
     mote__segfile_put(s, f);
@@ -289,7 +310,11 @@ static int index_blocks(mote__store *s, mote__item **with, const mote__place *pl
     int rc = mote__index_begin(x), changed = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         mote__item *it = with[i];
-        mote__entry e = { .place = places[i], .approximate = it->slot.approximate, .n_blocks = it->slot.n_blocks, .used = now }, parent;
+        mote__entry e = { .place = places[i],
+                          .approximate = it->slot.approximate,
+                          .n_blocks = it->slot.n_blocks,
+                          .used = now },
+                    parent;
         memcpy(e.id, it->slot.id, sizeof e.id);
         memcpy(e.parent, it->slot.parent, sizeof e.parent);
         if (it->end != MOTE_ITEM_WAITING)
@@ -341,7 +366,8 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
             mote__index_rollback(&s->writer);
     }
     if (!rc && want)
-        got = take_slots(s, items[0]->slot.slot_bytes, items[0]->slot.payload_bytes, want, items, n, places, &rc);
+        got = take_slots(s, items[0]->slot.slot_bytes, items[0]->slot.payload_bytes, want, items, n,
+                         places, &rc);
     /* the first ones get the slots: later blocks stand on them */
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
@@ -391,7 +417,7 @@ int mote__drop_entries(mote__store *s, const mote__entry *entries, size_t n)
 
 void mote__write_touched(mote__store *s)
 {
-    uint8_t (*ids)[MOTE_STORE_ID] = NULL;
+    uint8_t(*ids)[MOTE_STORE_ID] = NULL;
     size_t n;
     pthread_mutex_lock(&s->mutex);
     n = s->n_touched;

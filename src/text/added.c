@@ -1,4 +1,5 @@
-/* Owns the trie of added tokens. Their flags and what happens with the text between them is text/tokenizer.c's. */
+/* Owns the trie of added tokens. Their flags and what happens with the text between them is
+ * text/tokenizer.c's. */
 #include "text/added.h"
 
 #include <string.h>
@@ -57,7 +58,8 @@ int mote__added_insert(mote__added *a, const char *text, size_t n, int32_t id)
     return MOTE_OK;
 }
 
-size_t mote__added_find(const mote__added *a, const uint8_t *text, size_t n, size_t from, size_t *end, int32_t *id)
+size_t mote__added_find(const mote__added *a, const uint8_t *text, size_t n, size_t from,
+                        size_t *end, int32_t *id)
 {
     const mote__added_node *nodes = a->nodes.data;
     if (!nodes)

@@ -1,17 +1,20 @@
-/* Owns vocabulary and merges. The rule, as in the reference library: of all neighbouring pairs that have a merge,
- * join the one with the lowest rank, the leftmost of equals; repeat. Short words scan an array for it; long ones keep
- * a heap of pairs (an entry whose pair has since changed is dropped when it comes up), so that a megabyte without a
- * break is no disaster. */
+/* Owns vocabulary and merges. The rule, as in the reference library: of all neighbouring pairs that
+ * have a merge, join the one with the lowest rank, the leftmost of equals; repeat. Short words scan
+ * an array for it; long ones keep a heap of pairs (an entry whose pair has since changed is dropped
+ * when it comes up), so that a megabyte without a break is no disaster. */
 #include "text/bpe.h"
 
 #include <string.h>
 
-enum { SHORT_WORD = 40 };      /* bytes up to which scanning beats the heap */
+enum { SHORT_WORD = 40 }; /* bytes up to which scanning beats the heap */
 static const uint32_t none = UINT32_MAX;
 
-static void *zeros(size_t n, size_t size) { return mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(n, size)); }
+static void *zeros(size_t n, size_t size)
+{
+    return mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(n, size));
+}
 
-static size_t slots_for(size_t n)            /* at most half full */
+static size_t slots_for(size_t n) /* at most half full */
 {
     size_t slots = 16;
     while (slots < 2 * n)
@@ -21,7 +24,9 @@ static size_t slots_for(size_t n)            /* at most half full */
 
 int mote__bpe_init(mote__bpe *b, size_t n_ids, size_t n_merges)
 {
-    *b = (mote__bpe){ .n_ids = n_ids, .n_words = slots_for(n_ids), .n_merge_slots = slots_for(n_merges) };
+    *b = (mote__bpe){ .n_ids = n_ids,
+                      .n_words = slots_for(n_ids),
+                      .n_merge_slots = slots_for(n_merges) };
     mote__buf_init(&b->text, NULL, MOTE_MEM_OTHER);
     b->tokens = zeros(n_ids, sizeof *b->tokens);
     b->flags = zeros(n_ids, 1);
@@ -42,7 +47,7 @@ int mote__bpe_init(mote__bpe *b, size_t n_ids, size_t n_merges)
 
 void mote__bpe_deinit(mote__bpe *b)
 {
-    mote__free(NULL, MOTE_MEM_OTHER, b->tokens, 0);      /* sizes only matter to a meter */
+    mote__free(NULL, MOTE_MEM_OTHER, b->tokens, 0); /* sizes only matter to a meter */
     mote__free(NULL, MOTE_MEM_OTHER, b->flags, 0);
     mote__free(NULL, MOTE_MEM_OTHER, (void *)b->whole, 0);
     mote__free(NULL, MOTE_MEM_OTHER, b->words, 0);
@@ -55,7 +60,8 @@ void mote__bpe_deinit(mote__bpe *b)
 size_t mote__bpe_memory(const mote__bpe *b)
 {
     return sizeof *b + b->n_ids * (sizeof *b->tokens + 2) + b->n_words * sizeof *b->words +
-           b->n_merge_slots * sizeof *b->merges + b->n_merges * sizeof *b->joined + b->text.capacity;
+           b->n_merge_slots * sizeof *b->merges + b->n_merges * sizeof *b->joined +
+           b->text.capacity;
 }
 
 static uint64_t mix(uint64_t h)
@@ -77,7 +83,10 @@ static uint64_t hash_bytes(const uint8_t *p, size_t n)
     return mix(mix(h ^ v));
 }
 
-static const uint8_t *bytes_of(const mote__bpe *b, int32_t id) { return (const uint8_t *)b->text.data + b->tokens[id].offset; }
+static const uint8_t *bytes_of(const mote__bpe *b, int32_t id)
+{
+    return (const uint8_t *)b->text.data + b->tokens[id].offset;
+}
 
 /* The slot of these bytes, or the empty slot where they belong. */
 static size_t word_slot(const mote__bpe *b, const uint8_t *bytes, size_t n, uint32_t *tag)
@@ -87,7 +96,8 @@ static size_t word_slot(const mote__bpe *b, const uint8_t *bytes, size_t n, uint
     size_t i = (size_t)h & (b->n_words - 1);
     for (; b->words[i].id >= 0; i = (i + 1) & (b->n_words - 1)) {
         int32_t id = b->words[i].id;
-        if (b->words[i].tag == *tag && b->tokens[id].length == n && !memcmp(bytes_of(b, id), bytes, n))
+        if (b->words[i].tag == *tag && b->tokens[id].length == n &&
+            !memcmp(bytes_of(b, id), bytes, n))
             break;
     }
     return i;
@@ -133,7 +143,10 @@ static const mote__merge_slot *merge_slot(const mote__bpe *b, uint32_t left, uin
     return &b->merges[i];
 }
 
-static uint32_t rank_of(const mote__bpe *b, uint32_t left, uint32_t right) { return merge_slot(b, left, right)->rank; }
+static uint32_t rank_of(const mote__bpe *b, uint32_t left, uint32_t right)
+{
+    return merge_slot(b, left, right)->rank;
+}
 
 int mote__bpe_add_merge(mote__bpe *b, uint32_t left, uint32_t right, uint32_t joined)
 {
@@ -165,7 +178,7 @@ void mote__bpe_scratch_deinit(mote__bpe_scratch *s)
 /* n <= SHORT_WORD; ids[n] in, the number of ids out */
 static size_t merge_short(const mote__bpe *b, uint32_t *ids, size_t n)
 {
-    uint32_t rank[SHORT_WORD];               /* of (ids[i], ids[i + 1]) */
+    uint32_t rank[SHORT_WORD]; /* of (ids[i], ids[i + 1]) */
     for (size_t i = 0; i + 1 < n; i++)
         rank[i] = rank_of(b, ids[i], ids[i + 1]);
     while (n > 1) {
@@ -188,11 +201,13 @@ static size_t merge_short(const mote__bpe *b, uint32_t *ids, size_t n)
     return n;
 }
 
-/* A symbol of a long word; they form a list. rank: of the pair with the next one, `none` if there is no merge (or no
- * next). */
-typedef struct symbol { uint32_t id, prev, next, rank; } symbol;
+/* A symbol of a long word; they form a list. rank: of the pair with the next one, `none` if there
+ * is no merge (or no next). */
+typedef struct symbol {
+    uint32_t id, prev, next, rank;
+} symbol;
 
-static int push(mote__buf *heap, uint64_t key)            /* smallest first */
+static int push(mote__buf *heap, uint64_t key) /* smallest first */
 {
     if (mote__buf_append(heap, &key, sizeof key))
         return MOTE_ENOMEM;
@@ -229,9 +244,11 @@ static uint64_t pop(mote__buf *heap)
     return least;
 }
 
-static int merge_long(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n, mote__buf *ids)
+static int merge_long(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n,
+                      mote__buf *ids)
 {
-    if (mote__buf_reserve(&s->symbols, mote__mul(n, sizeof(symbol))) || mote__buf_reserve(&s->heap, mote__mul(n, 8)))
+    if (mote__buf_reserve(&s->symbols, mote__mul(n, sizeof(symbol))) ||
+        mote__buf_reserve(&s->heap, mote__mul(n, 8)))
         return MOTE_ENOMEM;
     symbol *sym = s->symbols.data;
     uint64_t *heap = s->heap.data;
@@ -249,7 +266,8 @@ static int merge_long(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *w
     while (s->heap.size) {
         uint64_t least = pop(&s->heap);
         uint32_t at = (uint32_t)least, rank = (uint32_t)(least >> 32);
-        if (sym[at].rank != rank)             /* the pair is gone (a symbol that was joined away has no rank) */
+        /* the pair is gone (a symbol that was joined away has no rank) */
+        if (sym[at].rank != rank)
             continue;
         uint32_t gone = sym[at].next, next = sym[gone].next, prev = sym[at].prev;
         sym[at].id = b->joined[rank];
@@ -274,7 +292,8 @@ static int merge_long(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *w
     return MOTE_OK;
 }
 
-static int merge(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n, mote__buf *ids)
+static int merge(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n,
+                 mote__buf *ids)
 {
     if (n > SHORT_WORD)
         return merge_long(b, s, word, n, ids);
@@ -285,7 +304,8 @@ static int merge(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, 
     return mote__buf_append(ids, short_ids, n * sizeof *short_ids);
 }
 
-int mote__bpe_encode_word(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n, mote__buf *ids)
+int mote__bpe_encode_word(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n,
+                          mote__buf *ids)
 {
     int32_t id = n == 1 ? b->byte_id[word[0]] : n <= b->longest ? mote__bpe_find(b, word, n) : -1;
     if (id < 0)
@@ -296,6 +316,7 @@ int mote__bpe_encode_word(const mote__bpe *b, mote__bpe_scratch *s, const uint8_
     size_t before = ids->size;
     int rc = merge(b, s, word, n, ids);
     if (!rc && !whole)
-        atomic_store_explicit(&b->whole[id], ids->size - before == sizeof id ? 1 : 2, memory_order_relaxed);
+        atomic_store_explicit(&b->whole[id], ids->size - before == sizeof id ? 1 : 2,
+                              memory_order_relaxed);
     return rc;
 }

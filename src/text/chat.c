@@ -1,5 +1,5 @@
-/* Owns the prompt's layout: which tokens and markup stand around the messages' text (docs/chat-format.md). Reading
- * and checking the messages is text/chat_parse.c's. */
+/* Owns the prompt's layout: which tokens and markup stand around the messages' text
+ * (docs/chat-format.md). Reading and checking the messages is text/chat_parse.c's. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -22,16 +22,17 @@ static const char *const tokens[] = { bos,         eos,      user,  assistant,
 enum { N_TOKENS = sizeof tokens / sizeof tokens[0] };
 
 typedef struct prompt {
-    mote__buf text, pieces;          /* char, mote__text_piece */
-    int used[N_TOKENS];              /* which tokens stand in it */
-    int rc;                          /* the first failure; later appends do nothing */
+    mote__buf text, pieces; /* char, mote__text_piece */
+    int used[N_TOKENS];     /* which tokens stand in it */
+    int rc;                 /* the first failure; later appends do nothing */
     mote_err *err;
 } prompt;
 
 static void add(prompt *p, const char *s, size_t n, int literal)
 {
     size_t n_pieces = p->pieces.size / sizeof(mote__text_piece);
-    mote__text_piece piece = { n, literal }, *last = n_pieces ? (mote__text_piece *)p->pieces.data + n_pieces - 1 : NULL;
+    mote__text_piece piece = { n, literal },
+                     *last = n_pieces ? (mote__text_piece *)p->pieces.data + n_pieces - 1 : NULL;
     if (p->rc || !n)
         return;
     if (mote__buf_append(&p->text, s, n))
@@ -87,7 +88,8 @@ static void content_text(prompt *p, const json_t *content)
     if (json_is_string(content))
         string_text(p, content);
     else
-        json_array_foreach(content, i, part) {
+        json_array_foreach(content, i, part)
+        {
             markup(p, i ? "\n\n" : "");
             string_text(p, json_object_get(part, "text"));
         }
@@ -95,7 +97,11 @@ static void content_text(prompt *p, const json_t *content)
 
 /* ---- wording ---- */
 
-typedef struct values { const json_t *tools, *format; const mote__buf *kept; int effort; } values;
+typedef struct values {
+    const json_t *tools, *format;
+    const mote__buf *kept;
+    int effort;
+} values;
 
 static void value(prompt *p, mote__slot slot, const values *v)
 {
@@ -104,18 +110,19 @@ static void value(prompt *p, mote__slot slot, const values *v)
     json_t *tool;
     switch (slot) {
     case MOTE_SLOT_SCHEMAS:
-        json_array_foreach(v->tools, i, tool) {
+        json_array_foreach(v->tools, i, tool)
+        {
             const json_t *function = json_object_get(tool, "function");
             markup(p, i ? "\n" : "");
             json_text(p, json_is_object(function) ? function : tool, v->kept);
         }
         break;
-    case MOTE_SLOT_SCHEMA:    json_text(p, v->format, v->kept); break;
-    case MOTE_SLOT_DSML:      markup(p, DSML); break;
-    case MOTE_SLOT_CALLS:     markup(p, CALLS); break;
-    case MOTE_SLOT_INVOKE:    markup(p, INVOKE); break;
+    case MOTE_SLOT_SCHEMA: json_text(p, v->format, v->kept); break;
+    case MOTE_SLOT_DSML: markup(p, DSML); break;
+    case MOTE_SLOT_CALLS: markup(p, CALLS); break;
+    case MOTE_SLOT_INVOKE: markup(p, INVOKE); break;
     case MOTE_SLOT_PARAMETER: markup(p, PARAMETER); break;
-    case MOTE_SLOT_THINK:     markup(p, think); break;
+    case MOTE_SLOT_THINK: markup(p, think); break;
     case MOTE_SLOT_END_THINK: markup(p, end_think); break;
     case MOTE_SLOT_BUDGET:
         snprintf(number, sizeof number, "%d", v->effort);
@@ -165,7 +172,8 @@ static void tool_calls(prompt *p, const mote__chat *chat, const mote__chat_turn 
         markup(p, i ? "\n<" DSML INVOKE " name=\"" : "<" DSML INVOKE " name=\"");
         string_text(p, c->name);
         markup(p, "\">\n");
-        json_object_foreach(c->arguments, key, v) {
+        json_object_foreach(c->arguments, key, v)
+        {
             markup(p, n++ ? "\n<" DSML PARAMETER " name=\"" : "<" DSML PARAMETER " name=\"");
             key_text(p, key);
             markup(p, json_is_string(v) ? "\" string=\"true\">" : "\" string=\"false\">");
@@ -203,7 +211,7 @@ static size_t last_asking(const mote__chat_turn *turns, size_t n)
 {
     while (n && !is_asking(&turns[n - 1], n - 1))
         n--;
-    return n;                        /* one behind it; 0: none */
+    return n; /* one behind it; 0: none */
 }
 
 /* Earlier developer messages go together with earlier reasoning. Returns how many turns are left.
@@ -222,7 +230,7 @@ static void render(prompt *p, const mote__chat *chat, const mote__wording *w, in
 {
     mote__chat_turn *turns = chat->turns.data;
     size_t n = chat->n_turns;
-    int keep = 0;                    /* with tools defined all reasoning stays */
+    int keep = 0; /* with tools defined all reasoning stays */
     for (size_t i = 0; i < n; i++)
         keep |= turns[i].tools != NULL;
     if (thinking && !keep)
@@ -240,7 +248,8 @@ static void render(prompt *p, const mote__chat *chat, const mote__wording *w, in
         if (head)
             words(p, w, MOTE_WORDS_EFFORT, &v);
         switch (t->role) {
-        case MOTE_CHAT_SYSTEM: case MOTE_CHAT_DEVELOPER:
+        case MOTE_CHAT_SYSTEM:
+        case MOTE_CHAT_DEVELOPER:
             if (t->role == MOTE_CHAT_DEVELOPER)
                 token(p, user);
             content_text(p, t->content);
@@ -253,9 +262,8 @@ static void render(prompt *p, const mote__chat *chat, const mote__wording *w, in
                 words(p, w, MOTE_WORDS_FORMAT, &v);
             }
             break;
-        case MOTE_CHAT_USER: case MOTE_CHAT_TOOL:
-            user_turn(p, chat, t);
-            break;
+        case MOTE_CHAT_USER:
+        case MOTE_CHAT_TOOL: user_turn(p, chat, t); break;
         case MOTE_CHAT_REMINDER:
             token(p, reminder);
             content_text(p, t->content);
@@ -272,8 +280,8 @@ static void render(prompt *p, const mote__chat *chat, const mote__wording *w, in
                 token(p, eos);
             break;
         }
-        int answered =
-            i + 1 == n || t[1].role == MOTE_CHAT_ASSISTANT || t[1].role == MOTE_CHAT_REMINDER;
+        int answered = i + 1 == n || t[1].role == MOTE_CHAT_ASSISTANT ||
+                       t[1].role == MOTE_CHAT_REMINDER;
         if (answered && is_asking(t, i)) {
             token(p, assistant);
             token(p, thinking && (keep || i + 1 >= last) ? think : end_think);
@@ -290,7 +298,8 @@ static int make_prompt(prompt *p, const mote__wording *w, const char *messages_j
     mote_chat_params none = { 0 };
     params = params ? params : &none;
     if (params->reasoning_effort < 0 || params->reasoning_effort > 100)
-        return mote__fail(err, MOTE_EINVAL, "reasoning_effort is %d, expected 1 to 100, or 0 for the default",
+        return mote__fail(err, MOTE_EINVAL,
+                          "reasoning_effort is %d, expected 1 to 100, or 0 for the default",
                           params->reasoning_effort);
     if (w && w->error.code)
         return mote__fail(err, w->error.code, "%s", w->error.message);
@@ -359,14 +368,21 @@ int mote__chat_encode(const mote__tokenizer *tok, const mote__wording *w, const 
     *ids = NULL;
     *n_ids = 0;
     int rc = make_prompt(&p, w, messages_json, params, err);
-    if (!rc && (from > p.text.size || from > to || inside_character(&p, from) || inside_character(&p, to)))
-        rc = mote__fail(err, MOTE_EINVAL, "bytes %zu to %zu of a chat prompt of %zu do not hold whole characters", from, to, p.text.size);
+    if (!rc &&
+        (from > p.text.size || from > to || inside_character(&p, from) || inside_character(&p, to)))
+        rc = mote__fail(err, MOTE_EINVAL,
+                        "bytes %zu to %zu of a chat prompt of %zu do not hold whole characters",
+                        from, to, p.text.size);
     for (int i = 0; i < N_TOKENS && !rc; i++)
         if (p.used[i] && mote__tokenizer_find(tok, tokens[i]) < 0)
-            rc = mote__fail(err, MOTE_EUNSUPPORTED, "the tokenizer has no token '%s', which the chat format needs", tokens[i]);
+            rc = mote__fail(err, MOTE_EUNSUPPORTED,
+                            "the tokenizer has no token '%s', which the chat format needs",
+                            tokens[i]);
     if (!rc)
         rc = mote__tokenizer_encode_pieces(tok, (const char *)p.text.data + from, p.pieces.data,
-                                           clip(p.pieces.data, p.pieces.size / sizeof(mote__text_piece), from, to), ids, n_ids, err);
+                                           clip(p.pieces.data,
+                                                p.pieces.size / sizeof(mote__text_piece), from, to),
+                                           ids, n_ids, err);
     drop_prompt(&p);
     return rc;
 }

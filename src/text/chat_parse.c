@@ -8,20 +8,24 @@
 
 #define BAD(err, ...) mote__fail(err, MOTE_EFORMAT, __VA_ARGS__)
 
-static int no_memory(mote_err *err) { return mote__fail(err, MOTE_ENOMEM, "out of memory while reading chat messages"); }
+static int no_memory(mote_err *err)
+{
+    return mote__fail(err, MOTE_ENOMEM, "out of memory while reading chat messages");
+}
 
 int mote__chat_is_true(const json_t *value)
 {
     if (!value)
         return 0;
     switch (json_typeof(value)) {
-    case JSON_OBJECT:  return json_object_size(value) > 0;
-    case JSON_ARRAY:   return json_array_size(value) > 0;
-    case JSON_STRING:  return json_string_length(value) > 0;
+    case JSON_OBJECT: return json_object_size(value) > 0;
+    case JSON_ARRAY: return json_array_size(value) > 0;
+    case JSON_STRING: return json_string_length(value) > 0;
     case JSON_INTEGER: return json_integer_value(value) != 0;
-    case JSON_REAL:    return json_real_value(value) != 0;
-    case JSON_TRUE:    return 1;
-    case JSON_FALSE: case JSON_NULL: break;
+    case JSON_REAL: return json_real_value(value) != 0;
+    case JSON_TRUE: return 1;
+    case JSON_FALSE:
+    case JSON_NULL: break;
     }
     return 0;
 }
@@ -45,7 +49,8 @@ static int check_tools(const json_t **tools, const json_t *given, const char *wh
         return BAD(err, "%s: %s, expected an array", where, mote__json_kind(given));
     size_t i;
     json_t *tool;
-    json_array_foreach(given, i, tool) {
+    json_array_foreach(given, i, tool)
+    {
         char place[120];
         json_t *type, *function, *name;
         snprintf(place, sizeof place, "%s[%zu]", where, i);
@@ -96,7 +101,8 @@ static int parse_content(const json_t **content, json_t *message, const char *wh
     if (!json_is_string(v) && !json_is_array(v))
         return BAD(err, "%s: 'content' is %s, expected a string", where, mote__json_kind(v));
     size_t i;
-    json_array_foreach(v, i, part) {
+    json_array_foreach(v, i, part)
+    {
         char place[120];
         snprintf(place, sizeof place, "%s: content[%zu]", where, i);
         int rc = mote__json_get(&type, part, "type", JSON_STRING, place, err);
@@ -158,7 +164,7 @@ static int id_key(mote__buf *key, const json_t *id, const char *where, const cha
 
 typedef struct parser {
     mote__chat *chat;
-    json_t *order;              /* of the last calls: key of an id -> its place */
+    json_t *order; /* of the last calls: key of an id -> its place */
     mote__buf key;
     mote_err *err;
 } parser;
@@ -203,7 +209,8 @@ static int parse_assistant(parser *p, mote__chat_turn *t, json_t *message, const
     t->n = json_array_size(calls);
     if (t->n && json_object_clear(p->order))
         return no_memory(p->err);
-    json_array_foreach(calls, i, call) {
+    json_array_foreach(calls, i, call)
+    {
         char place[100];
         snprintf(place, sizeof place, "%s: tool_calls[%zu]", where, i);
         if ((rc = parse_call(p, call, i, place)))
@@ -225,8 +232,8 @@ static int add_blocks(parser *p, mote__chat_role role, const json_t *content, js
 {
     mote__chat *chat = p->chat;
     mote__chat_block b = { .content = content, .is_result = role == MOTE_CHAT_TOOL };
-    mote__chat_turn *last =
-        chat->n_turns ? (mote__chat_turn *)chat->turns.data + chat->n_turns - 1 : NULL;
+    mote__chat_turn *last = chat->n_turns ? (mote__chat_turn *)chat->turns.data + chat->n_turns - 1
+                                          : NULL;
     int rc = MOTE_OK;
     if (!last || last->role != MOTE_CHAT_USER) {
         mote__chat_turn t = { .role = MOTE_CHAT_USER, .first = chat->blocks.size / sizeof b };
@@ -271,7 +278,10 @@ static int parse_message(parser *p, json_t *message, const char *where)
 
 /* ---- turns ---- */
 
-typedef struct result { mote__chat_block block; size_t place; } result;
+typedef struct result {
+    mote__chat_block block;
+    size_t place;
+} result;
 
 static int by_order(const void *a, const void *b)
 {

@@ -16,12 +16,12 @@ typedef enum mote__chat_role {
 } mote__chat_role;
 
 typedef struct mote__chat_call {
-    const json_t *name;         /* a string, borrowed             */
-    json_t *arguments;          /* an object, owned; NULL: empty  */
+    const json_t *name; /* a string, borrowed */
+    json_t *arguments;  /* an object, owned; NULL: empty */
 } mote__chat_call;
 
-typedef struct mote__chat_block {               /* of a user turn: text, or a tool's result */
-    const json_t *content;      /* a string, an array of text parts, or NULL: empty; borrowed */
+typedef struct mote__chat_block { /* of a user turn: text, or a tool's result */
+    const json_t *content;        /* a string, an array of text parts, or NULL: empty; borrowed */
     int is_result;
     size_t order; /* a result's: where its call stands among the calls before it, 0 if nowhere */
 } mote__chat_block;
@@ -29,18 +29,18 @@ typedef struct mote__chat_block {               /* of a user turn: text, or a to
 typedef struct mote__chat_turn { /* a message; or neighbouring user messages and tool results, role
                                     USER */
     mote__chat_role role;
-    const json_t *content;      /* a string, an array of text parts, or NULL: empty; borrowed */
-    const json_t *reasoning;    /* assistant: a string, or NULL                               */
-    const json_t *tools;        /* an array that is not empty, or NULL                        */
-    const json_t *format;       /* a JSON value, or NULL                                      */
-    int unfinished;             /* assistant: to be continued                                 */
-    size_t first, n;            /* calls of an assistant, blocks of a user turn               */
+    const json_t *content;   /* a string, an array of text parts, or NULL: empty; borrowed */
+    const json_t *reasoning; /* assistant: a string, or NULL */
+    const json_t *tools;     /* an array that is not empty, or NULL */
+    const json_t *format;    /* a JSON value, or NULL */
+    int unfinished;          /* assistant: to be continued */
+    size_t first, n;         /* calls of an assistant, blocks of a user turn */
 } mote__chat_turn;
 
 typedef struct mote__chat {
-    json_t *messages, *tools, *format;          /* owned; everything else borrows from them   */
-    mote__buf kept;                             /* their long numbers (base/json_text.h)      */
-    mote__buf turns, calls, blocks;             /* mote__chat_turn, _call, _block             */
+    json_t *messages, *tools, *format; /* owned; everything else borrows from them */
+    mote__buf kept;                    /* their long numbers (base/json_text.h) */
+    mote__buf turns, calls, blocks;    /* mote__chat_turn, _call, _block */
     size_t n_turns;
 } mote__chat;
 

@@ -1,5 +1,6 @@
-/* Owns turning token bytes into text piece by piece: a character split over tokens waits in `pending` until it is whole or
- * known to be broken. Text comes out the same however the bytes are cut into tokens. */
+/* Owns turning token bytes into text piece by piece: a character split over tokens waits in
+ * `pending` until it is whole or known to be broken. Text comes out the same however the bytes are
+ * cut into tokens. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,9 +20,11 @@ static int reserve(mote__detok *d, size_t n)
     return MOTE_OK;
 }
 
-int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text, mote_err *err)
+int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text,
+                     mote_err *err)
 {
-    /* out: the text, at most 3 bytes (a U+FFFD) for each byte, and its 0; then room to join pending and new bytes */
+    /* out: the text, at most 3 bytes (a U+FFFD) for each byte, and its 0; then room to join pending
+     * and new bytes */
     *text = "";
     *n_text = 0;
     if (n > ((size_t)1 << 40) || reserve(d, 4 * (n + d->n_pending) + 1))
@@ -43,7 +46,8 @@ int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **t
             memcpy(out + used, "\xEF\xBF\xBD", 3);
             used += 3;
             i += (size_t)-step;
-        } else {                          /* at most 3 bytes: a fourth would have completed or broken the character */
+        } else {
+            /* at most 3 bytes: a fourth would have completed or broken the character */
             d->n_pending = (unsigned)(all - i);
             memcpy(d->pending, in + i, d->n_pending);
             break;

@@ -1,10 +1,12 @@
-/* Owns Engram's compressed vocabulary: tokens whose text normalises alike share a class (docs/engram.md).
+/* Owns Engram's compressed vocabulary: tokens whose text normalises alike share a class
+ * (docs/engram.md).
  *
- * The normal form of a token: compatibility decomposition (which is what NFKC followed by NFD gives), without
- * characters of the categories Mn, Mc and Me, lower-cased one by one, runs of space, tab, CR and LF made one space,
- * and Unicode white space trimmed at both ends unless a single space is all there is. Nothing left: the token's own
- * text. A token that is not whole UTF-8 (or holds U+FFFD) is compared by its spelling in the byte alphabet instead;
- * both kinds of key live in one space, as in the published code. utf8proc here is Unicode 15; the classes of
+ * The normal form of a token: compatibility decomposition (which is what NFKC followed by NFD
+ * gives), without characters of the categories Mn, Mc and Me, lower-cased one by one, runs of
+ * space, tab, CR and LF made one space, and Unicode white space trimmed at both ends unless a
+ * single space is all there is. Nothing left: the token's own text. A token that is not whole UTF-8
+ * (or holds U+FFFD) is compared by its spelling in the byte alphabet instead; both kinds of key
+ * live in one space, as in the published code. utf8proc here is Unicode 15; the classes of
  * characters added since could differ. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +18,9 @@
 /* White_Space without U+001C..U+001F (which it does not contain): what is trimmed. */
 static int is_space(int32_t c)
 {
-    return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
 /* Normal form of valid UTF-8 into key; cps is scratch. */
@@ -37,7 +40,8 @@ static int normalise(mote__buf *key, mote__buf *cps, const uint8_t *text, size_t
     size_t kept = 0, begin = 0, in_run = 0;
     for (utf8proc_ssize_t i = 0; i < count; i++) {
         utf8proc_category_t category = utf8proc_category(c[i]);
-        if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME)
+        if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+            category == UTF8PROC_CATEGORY_ME)
             continue;
         int blank = c[i] == ' ' || c[i] == '\t' || c[i] == '\r' || c[i] == '\n';
         if (!blank || !in_run)
@@ -87,15 +91,20 @@ static int make_key(mote__buf *key, mote__buf *cps, const mote__tokenizer *tok, 
     const uint8_t *text = (const uint8_t *)tok->bpe.text.data + t->offset;
     key->size = 0;
     if (!tok->bpe.flags[id])
-        return MOTE_OK;                       /* an id that no token has: empty text */
+        return MOTE_OK; /* an id that no token has: empty text */
     if (mote__utf8_valid(text, t->length) < t->length || memmem(text, t->length, "\xEF\xBF\xBD", 3))
         return spell(key, tok, id);
     return normalise(key, cps, text, t->length);
 }
 
-typedef struct slot { uint64_t hash; size_t offset, size; int32_t number; } slot;       /* number -1: empty */
+/* number -1: empty */
+typedef struct slot {
+    uint64_t hash;
+    size_t offset, size;
+    int32_t number;
+} slot;
 
-static uint64_t hash_of(const uint8_t *p, size_t n)       /* FNV-1a */
+static uint64_t hash_of(const uint8_t *p, size_t n) /* FNV-1a */
 {
     uint64_t h = 0xCBF29CE484222325u;
     for (size_t i = 0; i < n; i++)
@@ -103,13 +112,15 @@ static uint64_t hash_of(const uint8_t *p, size_t n)       /* FNV-1a */
     return h ^ h >> 32;
 }
 
-int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map, size_t *n_classes, mote_err *err)
+int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_map,
+                            size_t *n_classes, mote_err *err)
 {
     size_t n = tok->bpe.n_ids, n_slots = 16;
     int32_t next = 0;
     mote__buf key, cps, keys;
     if (n_map < n)
-        return mote__fail(err, MOTE_EINVAL, "room for %zu Engram classes, the tokenizer has %zu ids", n_map, n);
+        return mote__fail(err, MOTE_EINVAL,
+                          "room for %zu Engram classes, the tokenizer has %zu ids", n_map, n);
     while (n_slots < 2 * n)
         n_slots *= 2;
     mote__buf_init(&key, NULL, MOTE_MEM_OTHER);
@@ -124,8 +135,9 @@ int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_m
             break;
         uint64_t hash = hash_of(key.data, key.size);
         size_t at = (size_t)hash & (n_slots - 1);
-        while (slots[at].number >= 0 && (slots[at].hash != hash || slots[at].size != key.size ||
-                                         (key.size && memcmp((char *)keys.data + slots[at].offset, key.data, key.size))))
+        while (slots[at].number >= 0 &&
+               (slots[at].hash != hash || slots[at].size != key.size ||
+                (key.size && memcmp((char *)keys.data + slots[at].offset, key.data, key.size))))
             at = (at + 1) & (n_slots - 1);
         if (slots[at].number < 0) {
             slots[at] = (slot){ hash, keys.size, key.size, next++ };
@@ -142,5 +154,6 @@ int mote__tokenizer_classes(const mote__tokenizer *tok, int32_t *map, size_t n_m
     mote__buf_deinit(&keys);
     if (rc == MOTE_ENOMEM)
         return mote__fail(err, rc, "out of memory while making Engram's classes");
-    return rc ? mote__fail(err, rc, "a token could not be normalised for Engram's classes") : MOTE_OK;
+    return rc ? mote__fail(err, rc, "a token could not be normalised for Engram's classes")
+              : MOTE_OK;
 }

@@ -1,6 +1,6 @@
-/* Owns the translation of tokenizer patterns: reading the accepted syntax, collecting its character sets, finding the
- * kinds of code points that the sets tell apart, and writing the patterns over kinds. Running them is left to
- * text/pretok.c. */
+/* Owns the translation of tokenizer patterns: reading the accepted syntax, collecting its character
+ * sets, finding the kinds of code points that the sets tell apart, and writing the patterns over
+ * kinds. Running them is left to text/pretok.c. */
 #include "text/pattern.h"
 
 #include <stdlib.h>
@@ -9,30 +9,40 @@
 #include "text/unicode16.h"
 #include "base/utf8.h"
 
-enum { CP_END = 0x110000, MAX_SETS = 256, MAX_PATTERN_BYTES = 16384, MAX_REPEAT = 1000, SET_ITEM = 256 };
+enum {
+    CP_END = 0x110000,
+    MAX_SETS = 256,
+    MAX_PATTERN_BYTES = 16384,
+    MAX_REPEAT = 1000,
+    SET_ITEM = 256
+};
 
 typedef struct set {
-    mote__buf ranges;      /* mote__cp_range, ascending, neither overlapping nor touching */
-    uint8_t kinds[32];     /* bit per kind                                                */
+    mote__buf ranges;  /* mote__cp_range, ascending, neither overlapping nor touching */
+    uint8_t kinds[32]; /* bit per kind */
 } set;
 
 typedef struct translator {
-    const uint8_t *text, *at, *end;     /* the pattern being read */
+    const uint8_t *text, *at, *end; /* the pattern being read */
     size_t pattern_no;
     const char *what;
     mote_err *err;
     set sets[MAX_SETS];
     size_t n_sets;
-    mote__buf items[MOTE_MAX_PATTERNS]; /* uint32_t: a byte of pattern syntax, or SET_ITEM + set number */
+    /* uint32_t: a byte of pattern syntax, or SET_ITEM + set number */
+    mote__buf items[MOTE_MAX_PATTERNS];
 } translator;
 
 static int refuse(const translator *t, const char *why)
 {
-    return mote__fail(t->err, MOTE_EUNSUPPORTED, "%s: pre_tokenizer pattern %zu, byte %zu: %s", t->what, t->pattern_no,
-                      (size_t)(t->at - t->text), why);
+    return mote__fail(t->err, MOTE_EUNSUPPORTED, "%s: pre_tokenizer pattern %zu, byte %zu: %s",
+                      t->what, t->pattern_no, (size_t)(t->at - t->text), why);
 }
 
-static int no_memory(const translator *t) { return mote__fail(t->err, MOTE_ENOMEM, "%s: out of memory", t->what); }
+static int no_memory(const translator *t)
+{
+    return mote__fail(t->err, MOTE_ENOMEM, "%s: out of memory", t->what);
+}
 
 static size_t n_ranges(const mote__buf *b) { return b->size / sizeof(mote__cp_range); }
 
@@ -84,12 +94,14 @@ static int add_class(translator *t, mote__buf *ranges, char name, int negated)
             continue;
         if (negated)
             return add_complement(t, ranges, c->ranges, c->n_ranges);
-        return mote__buf_append(ranges, c->ranges, c->n_ranges * sizeof *c->ranges) ? no_memory(t) : MOTE_OK;
+        return mote__buf_append(ranges, c->ranges, c->n_ranges * sizeof *c->ranges) ? no_memory(t)
+                                                                                    : MOTE_OK;
     }
     return refuse(t, "only the classes L, M, N, P and S are supported in \\p{..}");
 }
 
-/* An escape at '\'. A class goes into `ranges` and *cp is CP_END; otherwise *cp is the character. */
+/* An escape at '\'. A class goes into `ranges` and *cp is CP_END; otherwise *cp is the character.
+ */
 static int read_escape(translator *t, mote__buf *ranges, uint32_t *cp)
 {
     if (t->end - t->at < 2)
@@ -164,7 +176,8 @@ static int read_bracket(translator *t, mote__buf *ranges)
         if ((rc = read_member(t, &members, &first)))
             break;
         int dash = t->end - t->at > 1 && t->at[0] == '-' && t->at[1] != ']';
-        if (*start == '-' && start[-1] != '[' && start[-1] != '^' && t->at < t->end && *t->at != ']')
+        if (*start == '-' && start[-1] != '[' && start[-1] != '^' && t->at < t->end &&
+            *t->at != ']')
             rc = refuse(t, "'-' between members must be escaped");
         else if (!dash)
             rc = first == CP_END ? MOTE_OK : add_range(t, &members, first, first);
@@ -208,8 +221,9 @@ static int put_set(translator *t, mote__buf *ranges)
 {
     tidy(ranges);
     size_t i = 0;
-    while (i < t->n_sets && (t->sets[i].ranges.size != ranges->size ||
-                             (ranges->size && memcmp(t->sets[i].ranges.data, ranges->data, ranges->size))))
+    while (i < t->n_sets &&
+           (t->sets[i].ranges.size != ranges->size ||
+            (ranges->size && memcmp(t->sets[i].ranges.data, ranges->data, ranges->size))))
         i++;
     if (i < t->n_sets)
         mote__buf_deinit(ranges);
@@ -231,8 +245,10 @@ static int read_number(translator *t, unsigned *n)
     return MOTE_OK;
 }
 
-/* '*', '+', '?', '{n}', '{n,}', '{n,m}'; the first three and the ranges may be lazy ('?'), the first three possessive
- * ('+'). What follows is checked too: the reference library stacks quantifiers, PCRE2 reads some pairs otherwise. */
+/* '*', '+', '?', '{n}', '{n,}', '{n,m}'; the first three and the ranges may be lazy ('?'), the
+ * first three possessive
+ * ('+'). What follows is checked too: the reference library stacks quantifiers, PCRE2 reads some
+ * pairs otherwise. */
 static int read_quantifier(translator *t)
 {
     const uint8_t *start = t->at;
@@ -328,8 +344,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Cut the code points where any set begins or ends; stretches in the same sets are one kind. Fills flat[cp] and the
- * sets' kinds. */
+/* Cut the code points where any set begins or ends; stretches in the same sets are one kind. Fills
+ * flat[cp] and the sets' kinds. */
 static int find_kinds(translator *t, mote__patterns *p, uint8_t *flat)
 {
     mote__buf cuts;
@@ -344,8 +360,9 @@ static int find_kinds(translator *t, mote__patterns *p, uint8_t *flat)
         }
     if (!rc)
         qsort(cuts.data, cuts.size / sizeof(uint32_t), sizeof(uint32_t), by_value);
-    uint8_t members[256][MAX_SETS / 8];       /* by kind: the sets it belongs to */
-    size_t next[MAX_SETS] = { 0 };            /* by set: its first range that does not end before the stretch */
+    uint8_t members[256][MAX_SETS / 8]; /* by kind: the sets it belongs to */
+    /* by set: its first range that does not end before the stretch */
+    size_t next[MAX_SETS] = { 0 };
     for (size_t c = 0; !rc && c + 1 < cuts.size / sizeof(uint32_t); c++) {
         uint32_t from = ((const uint32_t *)cuts.data)[c], to = ((const uint32_t *)cuts.data)[c + 1];
         if (from == to)
@@ -384,7 +401,8 @@ static int pack_kinds(translator *t, mote__patterns *p, const uint8_t *flat)
 {
     for (size_t b = 0; b < 0x1100; b++) {
         const uint8_t *stored = p->kinds.data, *block = flat + b * 256;
-        size_t n = p->kinds.size / 256, i = b ? p->block[b - 1] : 0;      /* mostly like the one before */
+        /* mostly like the one before */
+        size_t n = p->kinds.size / 256, i = b ? p->block[b - 1] : 0;
         if (!n || memcmp(stored + i * 256, block, 256))
             for (i = 0; i < n && memcmp(stored + i * 256, block, 256);)
                 i++;
@@ -415,7 +433,7 @@ static int write_pattern(translator *t, mote__patterns *p, size_t no)
                     text[n++] = hex[k >> 4];
                     text[n++] = hex[k & 15];
                 }
-            if (n == 1) {                     /* the empty set: matches nothing */
+            if (n == 1) { /* the empty set: matches nothing */
                 memcpy(text, "[^\\x00-\\xff", 11);
                 n = 11;
             }
@@ -427,12 +445,14 @@ static int write_pattern(translator *t, mote__patterns *p, size_t no)
     return MOTE_OK;
 }
 
-int mote__patterns_init(mote__patterns *p, const char *const *patterns, size_t n, const char *what, mote_err *err)
+int mote__patterns_init(mote__patterns *p, const char *const *patterns, size_t n, const char *what,
+                        mote_err *err)
 {
     *p = (mote__patterns){ .n = n };
     if (n > MOTE_MAX_PATTERNS) {
         p->n = 0;
-        return mote__fail(err, MOTE_EUNSUPPORTED, "%s: %zu pre_tokenizer patterns, at most %d are supported", what, n,
+        return mote__fail(err, MOTE_EUNSUPPORTED,
+                          "%s: %zu pre_tokenizer patterns, at most %d are supported", what, n,
                           MOTE_MAX_PATTERNS);
     }
     translator *t = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *t);

@@ -1,9 +1,9 @@
-/* Owns running the translated patterns with PCRE2. What they mean and how they become byte patterns is
- * text/pattern.c's.
+/* Owns running the translated patterns with PCRE2. What they mean and how they become byte patterns
+ * is text/pattern.c's.
  *
- * Long matches: class repeats use no stack per character, neither compiled nor interpreted. A pattern that repeats a
- * group may run out of PCRE2's 32 KB machine stack for compiled code; that one match is then interpreted, on the
- * heap. */
+ * Long matches: class repeats use no stack per character, neither compiled nor interpreted. A
+ * pattern that repeats a group may run out of PCRE2's 32 KB machine stack for compiled code; that
+ * one match is then interpreted, on the heap. */
 #include "text/pretok.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -12,10 +12,11 @@
 #include "base/utf8.h"
 
 enum {
-    /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of the piece and
-     * backing off again. What needs more is not linear. PCRE2 counts only some steps in compiled code, so this is
-     * generous. */
-    STEPS_BASE = 20000, STEPS_PER_CHAR = 64,
+    /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of
+     * the piece and backing off again. What needs more is not linear. PCRE2 counts only some steps
+     * in compiled code, so this is generous. */
+    STEPS_BASE = 20000,
+    STEPS_PER_CHAR = 64,
     HEAP_KIB = 1 << 20
 };
 
@@ -23,10 +24,11 @@ struct mote__pretok {
     mote__patterns patterns;
     size_t n_steps;
     pcre2_code *code[MOTE_MAX_PATTERNS];
-    int compiled[MOTE_MAX_PATTERNS];        /* to machine code; 0 where the system forbids it */
+    int compiled[MOTE_MAX_PATTERNS]; /* to machine code; 0 where the system forbids it */
 };
 
-int mote__pretok_create(mote__pretok **pretok, const char *const *patterns, size_t n, const char *what, mote_err *err)
+int mote__pretok_create(mote__pretok **pretok, const char *const *patterns, size_t n,
+                        const char *what, mote_err *err)
 {
     mote__pretok *p = *pretok = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *p);
     if (!p)
@@ -35,13 +37,16 @@ int mote__pretok_create(mote__pretok **pretok, const char *const *patterns, size
     for (size_t i = 0; i < n && !rc; i++) {
         int code;
         PCRE2_SIZE at;
-        p->code[i] = pcre2_compile(p->patterns.text[i].data ? p->patterns.text[i].data : (PCRE2_SPTR)"",
-                                   p->patterns.text[i].size, PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_UTF, &code, &at, NULL);
+        p->code[i] = pcre2_compile(p->patterns.text[i].data ? p->patterns.text[i].data
+                                                            : (PCRE2_SPTR) "",
+                                   p->patterns.text[i].size, PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_UTF,
+                                   &code, &at, NULL);
         if (!p->code[i]) {
             PCRE2_UCHAR sentence[200] = "";
             pcre2_get_error_message(code, sentence, sizeof sentence);
             rc = mote__fail(err, code == PCRE2_ERROR_NOMEMORY ? MOTE_ENOMEM : MOTE_EFORMAT,
-                            "%s: pre_tokenizer pattern %zu does not compile: %s", what, i, (const char *)sentence);
+                            "%s: pre_tokenizer pattern %zu does not compile: %s", what, i,
+                            (const char *)sentence);
         } else {
             p->compiled[i] = !pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE);
             p->n_steps++;
@@ -96,8 +101,8 @@ size_t mote__pretok_classify(const mote__pretok *p, const uint8_t *text, size_t 
             cp = (b & 0x0F) << 12 | (uint32_t)(text[i + 1] & 0x3F) << 6 | (text[i + 2] & 0x3F);
             i += 3;
         } else {
-            cp = (b & 7) << 18 | (uint32_t)(text[i + 1] & 0x3F) << 12 | (uint32_t)(text[i + 2] & 0x3F) << 6 |
-                 (text[i + 3] & 0x3F);
+            cp = (b & 7) << 18 | (uint32_t)(text[i + 1] & 0x3F) << 12 |
+                 (uint32_t)(text[i + 2] & 0x3F) << 6 | (text[i + 3] & 0x3F);
             i += 4;
         }
         kinds[out++] = all[(size_t)block[cp >> 8] << 8 | (cp & 255)];
@@ -115,8 +120,10 @@ typedef struct run {
     mote_err *err;
 } run;
 
-/* First match of step `step` in piece[0..n) at or after `from`: 1 and *begin, *end; 0: none; or an error. */
-static int find(const run *r, size_t step, const uint8_t *piece, size_t n, size_t from, size_t *begin, size_t *end)
+/* First match of step `step` in piece[0..n) at or after `from`: 1 and *begin, *end; 0: none; or an
+ * error. */
+static int find(const run *r, size_t step, const uint8_t *piece, size_t n, size_t from,
+                size_t *begin, size_t *end)
 {
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (r->p->compiled[step])
@@ -128,7 +135,8 @@ static int find(const run *r, size_t step, const uint8_t *piece, size_t n, size_
     if (rc == PCRE2_ERROR_NOMEMORY)
         return mote__fail(r->err, MOTE_ENOMEM, "out of memory while splitting text");
     if (rc < 0)
-        return mote__fail(r->err, MOTE_EUNSUPPORTED, "pre_tokenizer pattern %zu needs too many steps for this text", step);
+        return mote__fail(r->err, MOTE_EUNSUPPORTED,
+                          "pre_tokenizer pattern %zu needs too many steps for this text", step);
     const PCRE2_SIZE *o = pcre2_get_ovector_pointer(r->match);
     *begin = o[0];
     *end = o[1];
@@ -141,7 +149,7 @@ static int split(const run *r, size_t step, const uint8_t *piece, size_t n)
     if (step == r->p->n_steps)
         return r->word(r->ctx, n);
     int rc;
-    size_t done = 0;                       /* pieces up to here were passed on */
+    size_t done = 0; /* pieces up to here were passed on */
     for (size_t from = 0, begin = 0, end = 0; from <= n;) {
         if ((rc = find(r, step, piece, n, from, &begin, &end)) < 0)
             return rc;
@@ -157,8 +165,8 @@ static int split(const run *r, size_t step, const uint8_t *piece, size_t n)
     return done < n ? split(r, step + 1, piece + done, n - done) : 0;
 }
 
-int mote__pretok_split(const mote__pretok *p, const uint8_t *kinds, size_t n_chars, int (*word)(void *ctx, size_t n_chars),
-                       void *ctx, mote_err *err)
+int mote__pretok_split(const mote__pretok *p, const uint8_t *kinds, size_t n_chars,
+                       int (*word)(void *ctx, size_t n_chars), void *ctx, mote_err *err)
 {
     if (!n_chars)
         return MOTE_OK;

@@ -10,15 +10,15 @@ typedef enum kind { T_NAME, T_STRING, T_NUMBER, T_OP, T_LINE, T_END } kind;
 
 typedef struct token {
     kind kind;
-    const char *s;           /* a string: its prefix, quotes and all */
+    const char *s; /* a string: its prefix, quotes and all */
     size_t n, line;
 } token;
 
 typedef struct reader {
     const char *at, *end;
     size_t line;
-    int depth;               /* open brackets: line ends inside say nothing */
-    token t;                 /* the current token */
+    int depth; /* open brackets: line ends inside say nothing */
+    token t;   /* the current token */
     mote__py_constant *c;
     size_t n_c;
     const char *what;
@@ -172,7 +172,7 @@ static int take_escape(const reader *r, mote__py_constant *c, const char **p, co
         if (v > 0x10FFFF || (v >= 0xD800 && v < 0xE000))
             return bad_constant(r, c, "holds an escape that is no character");
         *p = s + 1 + n;
-    } else {                                     /* Python leaves what it does not know */
+    } else { /* Python leaves what it does not know */
         *p = s;
         v = '\\';
     }
@@ -210,7 +210,7 @@ static int add_string(const reader *r, mote__py_constant *c)
 static int take_value(reader *r, mote__py_constant *c)
 {
     int rc = next(r), n_open = 0, n_strings = 0;
-    while (!rc && r->t.kind == T_NAME) {         /* NAME = OTHER = "..." */
+    while (!rc && r->t.kind == T_NAME) { /* NAME = OTHER = "..." */
         if ((rc = wanted(r) ? bad_constant(r, c, "is assigned together with another constant")
                             : next(r)))
             return rc;
@@ -242,7 +242,7 @@ static int statement(reader *r)
     if (c) {
         if ((rc = next(r)))
             return rc;
-        if (is_op(&r->t, ":")) {                 /* an annotation */
+        if (is_op(&r->t, ":")) { /* an annotation */
             while (!rc && !ends(r) && (r->depth || !is_op(&r->t, "=")))
                 rc = next(r);
             if (rc || ends(r))
@@ -277,7 +277,7 @@ static int logical_line(reader *r)
 {
     int indented = 0;
     for (const char *p = r->at; p < r->end && strchr(" \t\f", *p); p++)
-        indented = *p != '\f';                   /* a form feed begins the line anew */
+        indented = *p != '\f'; /* a form feed begins the line anew */
     int rc = next(r);
     if (!rc && (indented || is_compound(&r->t)))
         while (!rc && r->t.kind != T_LINE && r->t.kind != T_END)
@@ -294,7 +294,7 @@ int mote__py_constants(mote__py_constant *c, size_t n_c, const char *text, size_
                        const char *what, mote_err *err)
 {
     reader r = { .line = 1, .c = c, .n_c = n_c, .what = what, .err = err };
-    mote__buf source;                            /* line ends as Python reads them */
+    mote__buf source; /* line ends as Python reads them */
     mote__buf_init(&source, NULL, MOTE_MEM_OTHER);
     for (size_t i = 0; i < n_c; i++) {
         mote__buf_init(&c[i].value, NULL, MOTE_MEM_OTHER);

@@ -9,9 +9,9 @@
 #include "base/mem.h"
 
 typedef struct mote__py_constant {
-    const char *name;        /* wanted                                          */
+    const char *name; /* wanted */
     int found;
-    mote__buf value;         /* owned: UTF-8, may hold NUL; initialised here    */
+    mote__buf value; /* owned: UTF-8, may hold NUL; initialised here */
 } mote__py_constant;
 
 /* text: UTF-8, any line ends. MOTE_EFORMAT names `what`, the line, and the constant where it is at

@@ -81,8 +81,8 @@ int mote__reply_push(mote__reply *r, const char *text, size_t n)
 int mote__reply_next(mote__reply *r, mote_reply_part *part, const char **text, size_t *n)
 {
     size_t end = r->text.size;
-    *part =
-        r->shown < r->reasoning_end || r->in_reasoning ? MOTE_REPLY_REASONING : MOTE_REPLY_CONTENT;
+    *part = r->shown < r->reasoning_end || r->in_reasoning ? MOTE_REPLY_REASONING
+                                                           : MOTE_REPLY_CONTENT;
     if (*part == MOTE_REPLY_CONTENT && r->shown < r->content)
         r->shown = r->content;
     if (*part == MOTE_REPLY_REASONING)
@@ -103,7 +103,9 @@ int mote__reply_next(mote__reply *r, mote_reply_part *part, const char **text, s
 
 /* ---- calls ---- */
 
-typedef struct cursor { const char *at, *end; } cursor;
+typedef struct cursor {
+    const char *at, *end;
+} cursor;
 
 static int take(cursor *c, const char *tag)
 {

@@ -7,12 +7,12 @@
 #include "base/mem.h"
 
 typedef struct mote__reply {
-    mote__buf text;                 /* all of it                                                */
-    int thinking, in_reasoning;     /* began inside the reasoning; is still there               */
+    mote__buf text;             /* all of it */
+    int thinking, in_reasoning; /* began inside the reasoning; is still there */
     int ended, has_calls;
-    size_t reasoning_end, content;  /* where its reasoning ends and its content begins          */
-    size_t content_end, calls;      /* where content ends and calls begin, SIZE_MAX: none       */
-    size_t shown, searched;         /* handed out; no tag begins before                         */
+    size_t reasoning_end, content; /* where its reasoning ends and its content begins */
+    size_t content_end, calls;     /* where content ends and calls begin, SIZE_MAX: none */
+    size_t shown, searched;        /* handed out; no tag begins before */
 } mote__reply;
 
 void mote__reply_init(mote__reply *r, int thinking);

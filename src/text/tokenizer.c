@@ -1,5 +1,6 @@
-/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is split into words, each
- * word becomes tokens. Reading the file is text/tokenizer_load.c's, splitting text/pretok.c's, words text/bpe.c's. */
+/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is
+ * split into words, each word becomes tokens. Reading the file is text/tokenizer_load.c's,
+ * splitting text/pretok.c's, words text/bpe.c's. */
 #include "text/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 enum { MAX_FILE_BYTES = 256 << 20, MAX_TEXT_BYTES = 1 << 30 };
 
-int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, const char *what, mote_err *err)
+int mote__tokenizer_parse(mote__tokenizer **tok, const char *text, size_t n, const char *what,
+                          mote_err *err)
 {
     *tok = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof **tok);
     if (!*tok)
@@ -34,8 +36,8 @@ int mote__tokenizer_open(mote__tokenizer **tok, const char *path, mote_err *err)
     if (rc)
         return rc;
     if (map.size > MAX_FILE_BYTES)
-        rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %d allowed for this file", path, map.size,
-                        MAX_FILE_BYTES);
+        rc = mote__fail(err, MOTE_EFORMAT, "%s: %zu bytes, more than the %d allowed for this file",
+                        path, map.size, MAX_FILE_BYTES);
     else
         rc = mote__tokenizer_parse(tok, (const char *)map.data, map.size, path, err);
     mote__map_close(&map);
@@ -57,8 +59,8 @@ size_t mote__tokenizer_size(const mote__tokenizer *tok) { return tok->bpe.n_ids;
 
 size_t mote__tokenizer_memory(const mote__tokenizer *tok)
 {
-    return sizeof *tok + mote__bpe_memory(&tok->bpe) + mote__pretok_memory(tok->pretok) + tok->first.nodes.capacity +
-           tok->second.nodes.capacity;
+    return sizeof *tok + mote__bpe_memory(&tok->bpe) + mote__pretok_memory(tok->pretok) +
+           tok->first.nodes.capacity + tok->second.nodes.capacity;
 }
 
 static unsigned flags_of(const mote__tokenizer *tok, int32_t id)
@@ -80,7 +82,10 @@ int mote__tokenizer_is_special(const mote__tokenizer *tok, int32_t id)
     return (flags_of(tok, id) & MOTE_TOKEN_SPECIAL) != 0;
 }
 
-int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id) { return (flags_of(tok, id) & MOTE_TOKEN_ADDED) != 0; }
+int mote__tokenizer_is_added(const mote__tokenizer *tok, int32_t id)
+{
+    return (flags_of(tok, id) & MOTE_TOKEN_ADDED) != 0;
+}
 
 int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content)
 {
@@ -88,7 +93,8 @@ int32_t mote__tokenizer_find(const mote__tokenizer *tok, const char *content)
     int32_t id;
     const mote__added *tries[2] = { &tok->first, &tok->second };
     for (int i = 0; i < 2; i++)
-        if (n && mote__added_find(tries[i], (const uint8_t *)content, n, 0, &end, &id) == 0 && end == n)
+        if (n && mote__added_find(tries[i], (const uint8_t *)content, n, 0, &end, &id) == 0 &&
+            end == n)
             return id;
     return -1;
 }
@@ -106,23 +112,30 @@ int mote__tokenizer_template(const mote__tokenizer *tok, int32_t *front, int32_t
     return tok->has_template;
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------- */
+/* ---- encoding ---- */
 
-typedef struct cursor { const mote__text_piece *piece, *last; size_t begin; } cursor;   /* text offset where *piece begins */
+/* text offset where *piece begins */
+typedef struct cursor {
+    const mote__text_piece *piece, *last;
+    size_t begin;
+} cursor;
 
 typedef struct encoder {
     const mote__tokenizer *tok;
     const uint8_t *text;
-    cursor cursors[2];               /* of each kind of added tokens */
-    const uint8_t *at;               /* where the next word begins */
-    int one_byte;                    /* this stretch is ASCII: characters are bytes */
-    uint8_t *kinds;                  /* [text bytes] */
+    cursor cursors[2]; /* of each kind of added tokens */
+    const uint8_t *at; /* where the next word begins */
+    int one_byte;      /* this stretch is ASCII: characters are bytes */
+    uint8_t *kinds;    /* [text bytes] */
     mote__bpe_scratch scratch;
     mote__buf ids;
     mote_err *err;
 } encoder;
 
-static int no_memory(const encoder *e) { return mote__fail(e->err, MOTE_ENOMEM, "out of memory while encoding text"); }
+static int no_memory(const encoder *e)
+{
+    return mote__fail(e->err, MOTE_ENOMEM, "out of memory while encoding text");
+}
 
 static int encode_word(void *ctx, size_t n_chars)
 {
@@ -133,7 +146,9 @@ static int encode_word(void *ctx, size_t n_chars)
     else
         for (size_t i = 0; i < n_chars; i++)
             e->at += mote__utf8_length(*e->at);
-    return mote__bpe_encode_word(&e->tok->bpe, &e->scratch, word, (size_t)(e->at - word), &e->ids) ? no_memory(e) : MOTE_OK;
+    return mote__bpe_encode_word(&e->tok->bpe, &e->scratch, word, (size_t)(e->at - word), &e->ids)
+               ? no_memory(e)
+               : MOTE_OK;
 }
 
 /* Text without added tokens. */
@@ -145,10 +160,11 @@ static int encode_plain(encoder *e, const uint8_t *text, size_t n)
     return mote__pretok_split(e->tok->pretok, e->kinds, n_chars, encode_word, e, e->err);
 }
 
-/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end. The cursor passes
- * only pieces that end before `end`, so that a sweep over the text visits each piece once. */
-static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from, size_t end, size_t *stop,
-                         int32_t *id)
+/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end.
+ * The cursor passes only pieces that end before `end`, so that a sweep over the text visits each
+ * piece once. */
+static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from,
+                         size_t end, size_t *stop, int32_t *id)
 {
     for (; c->piece < c->last && c->begin < end; c->begin += c->piece->n_bytes, c->piece++) {
         size_t begin = c->begin > from ? c->begin : from, limit = c->begin + c->piece->n_bytes;
@@ -164,8 +180,8 @@ static size_t find_added(const encoder *e, const mote__added *added, cursor *c, 
     return end;
 }
 
-/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends of text on both
- * sides of an added token are real ends: patterns do not look across. */
+/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends
+ * of text on both sides of an added token are real ends: patterns do not look across. */
 static int encode_level(encoder *e, int level, size_t begin, size_t end)
 {
     if (begin == end)
@@ -187,7 +203,8 @@ static int encode_level(encoder *e, int level, size_t begin, size_t end)
     return MOTE_OK;
 }
 
-static int encode_all(encoder *e, size_t n, const mote__text_piece *pieces, size_t n_pieces, int32_t **ids, size_t *n_ids)
+static int encode_all(encoder *e, size_t n, const mote__text_piece *pieces, size_t n_pieces,
+                      int32_t **ids, size_t *n_ids)
 {
     int rc = MOTE_OK;
     for (int level = 0; level < 2; level++)
@@ -215,11 +232,12 @@ static int encode_all(encoder *e, size_t n, const mote__text_piece *pieces, size
 
 static int too_long(size_t n, mote_err *err)
 {
-    return mote__fail(err, MOTE_EINVAL, "a text of %zu bytes, at most %d can be encoded at once", n, MAX_TEXT_BYTES);
+    return mote__fail(err, MOTE_EINVAL, "a text of %zu bytes, at most %d can be encoded at once", n,
+                      MAX_TEXT_BYTES);
 }
 
-int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
-                           mote_err *err)
+int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t n, int flags,
+                           int32_t **ids, size_t *n_ids, mote_err *err)
 {
     encoder e = { .tok = tok, .text = (const uint8_t *)text, .err = err };
     mote__buf repaired;
@@ -241,8 +259,9 @@ int mote__tokenizer_encode(const mote__tokenizer *tok, const char *text, size_t 
     return rc;
 }
 
-int mote__tokenizer_encode_pieces(const mote__tokenizer *tok, const char *text, const mote__text_piece *pieces, size_t n_pieces,
-                                  int32_t **ids, size_t *n_ids, mote_err *err)
+int mote__tokenizer_encode_pieces(const mote__tokenizer *tok, const char *text,
+                                  const mote__text_piece *pieces, size_t n_pieces, int32_t **ids,
+                                  size_t *n_ids, mote_err *err)
 {
     encoder e = { .tok = tok, .text = (const uint8_t *)text, .err = err };
     size_t n = 0;

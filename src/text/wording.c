@@ -15,7 +15,8 @@ enum { MAX_FILE_BYTES = 4 << 20 };
 #define INVOKE "{dsml_token}{tool_call_tag_name}"
 #define PARAMETER "{dsml_token}{tool_parameter_tag_name}"
 
-static const struct { const char *constant, *ours;
+static const struct {
+    const char *constant, *ours;
 } templates[MOTE_WORDS] = {
     [MOTE_WORDS_TOOLS] = { "TOOLS_TEMPLATE",
                            "## Tools\n\nYou can call the functions listed below. To call one or "
@@ -34,7 +35,10 @@ static const struct { const char *constant, *ours;
                             "more thorough the reasoning)\n\n" },
 };
 
-static const struct { const char *name; mote__slot slot; mote__words of;
+static const struct {
+    const char *name;
+    mote__slot slot;
+    mote__words of;
 } slots[] = {
     { "tool_schemas", MOTE_SLOT_SCHEMAS, MOTE_WORDS_TOOLS },
     { "dsml_token", MOTE_SLOT_DSML, MOTE_WORDS_TOOLS },
@@ -69,7 +73,7 @@ int mote__words_next(mote__words_walk *walk, mote__slot *slot, const char **text
         return 0;
     while (p < end && *p != '{' && *p != '}')
         p++;
-    if (p == at && end - p > 1 && p[1] == *p) {  /* {{ and }} */
+    if (p == at && end - p > 1 && p[1] == *p) { /* {{ and }} */
         *n = 1;
         walk->at = at + 2;
         return 1;

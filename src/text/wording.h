@@ -8,20 +8,34 @@
 #include "base/mem.h"
 
 typedef enum mote__words {
-    MOTE_WORDS_TOOLS, MOTE_WORDS_FORMAT, MOTE_WORDS_EFFORT, MOTE_WORDS
+    MOTE_WORDS_TOOLS,
+    MOTE_WORDS_FORMAT,
+    MOTE_WORDS_EFFORT,
+    MOTE_WORDS
 } mote__words;
 
 /* What stands at a placeholder; MOTE_SLOT_TEXT: the template's own text. */
 typedef enum mote__slot {
-    MOTE_SLOT_TEXT, MOTE_SLOT_SCHEMAS, MOTE_SLOT_DSML, MOTE_SLOT_CALLS, MOTE_SLOT_INVOKE,
-    MOTE_SLOT_PARAMETER, MOTE_SLOT_THINK, MOTE_SLOT_END_THINK, MOTE_SLOT_SCHEMA, MOTE_SLOT_BUDGET,
+    MOTE_SLOT_TEXT,
+    MOTE_SLOT_SCHEMAS,
+    MOTE_SLOT_DSML,
+    MOTE_SLOT_CALLS,
+    MOTE_SLOT_INVOKE,
+    MOTE_SLOT_PARAMETER,
+    MOTE_SLOT_THINK,
+    MOTE_SLOT_END_THINK,
+    MOTE_SLOT_SCHEMA,
+    MOTE_SLOT_BUDGET,
 } mote__slot;
 
 typedef struct mote__wording {
-    char *path;     /* owned: the model's file, or NULL: ours                        */
+    char *path;     /* owned: the model's file, or NULL: ours */
     mote_err error; /* code 0, or why that file cannot be used; ours do not stand in */
     /* text owned; NULL: the file lacks it */
-    struct mote__template { char *text; size_t n; } words[MOTE_WORDS];
+    struct mote__template {
+        char *text;
+        size_t n;
+    } words[MOTE_WORDS];
 } mote__wording;
 
 /* From the checkpoint folder `folder`. Only a lack of memory is a failure: what is wrong with the
@@ -34,7 +48,10 @@ void mote__wording_deinit(mote__wording *w);
 
 /* A walk over a template; w may be NULL (ours). MOTE_EFORMAT names the file and the constant that
  * it lacks. */
-typedef struct mote__words_walk { const char *at, *end; mote__words which; } mote__words_walk;
+typedef struct mote__words_walk {
+    const char *at, *end;
+    mote__words which;
+} mote__words_walk;
 int mote__words_begin(mote__words_walk *walk, const mote__wording *w, mote__words which,
                       mote_err *err);
 /* 1: the next part, its text (of MOTE_SLOT_TEXT) borrowed; 0: the end; -1: no template of

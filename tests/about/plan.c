@@ -1,4 +1,5 @@
-/* plan: published numbers of known models, sums against independent arithmetic, memory to fit into, and refusals. */
+/* plan: published numbers of known models, sums against independent arithmetic, memory to fit into,
+ * and refusals. */
 #include "test.h"
 
 #include <sys/stat.h>
@@ -35,7 +36,10 @@ static double num(const json_t *o, const char *key)
         fail_msg("'%s' is no number", key);
     return json_number_value(v);
 }
-static const char *str(const json_t *o, const char *key) { return json_string_value(json_object_get(o, key)); }
+static const char *str(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
 
 static void test_known_models(void **state)
 {
@@ -93,7 +97,8 @@ static void test_known_models(void **state)
         assert_true(num(o, "window_bytes_per_token") == (slides ? rows[i].each : 0));
         /* parts are called by what they hold */
         const json_t *names = json_object_get(o, "part_names");
-        const char *part[2] = { json_string_value(json_array_get(names, 0)), json_string_value(json_array_get(names, 1)) };
+        const char *part[2] = { json_string_value(json_array_get(names, 0)),
+                                json_string_value(json_array_get(names, 1)) };
         assert_string_equal(part[0], !strcmp(rows[i].family, "gqa") ? "key" : "main");
         assert_string_equal(part[1], !strcmp(rows[i].family, "gqa") ? "value" : "index");
         char key[4][40];
@@ -108,12 +113,12 @@ static void test_known_models(void **state)
         if (rows[i].n_parameters)
             assert_true(num(o, "n_parameters") == rows[i].n_parameters);
         else
-            assert_true(json_is_null(json_object_get(o, "weights")) && !strcmp(str(o, "weights_source"), "unknown"));
+            assert_true(json_is_null(json_object_get(o, "weights")) &&
+                        !strcmp(str(o, "weights_source"), "unknown"));
         double sum = 0;
         size_t k;
         json_t *s;
-        json_array_foreach(json_object_get(o, "sources"), k, s)
-            sum += num(s, "bytes_per_token");
+        json_array_foreach(json_object_get(o, "sources"), k, s) sum += num(s, "bytes_per_token");
         assert_true(sum == rows[i].each);
         const json_t *parts = json_object_get(o, "parts");
         assert_true(num(parts, key[0]) + num(parts, key[1]) == rows[i].main);
@@ -127,21 +132,28 @@ static void test_known_models(void **state)
 static void test_runs(void **state)
 {
     (void)state;
-    static const struct { const char *file, *why; } rows[] = {
-        { "deepseek-67b.json", NULL }, { "v41-flash.json", NULL }, { "deepseek-v3.json", "only sums up models of type 'deepseek_v3'" },
-        { "llama-3-8b.json", NULL }, { "mistral-7b-v0.1.json", "'sliding_window' is 4096 and in use" },
+    static const struct {
+        const char *file, *why;
+    } rows[] = {
+        { "deepseek-67b.json", NULL },
+        { "v41-flash.json", NULL },
+        { "deepseek-v3.json", "only sums up models of type 'deepseek_v3'" },
+        { "llama-3-8b.json", NULL },
+        { "mistral-7b-v0.1.json", "'sliding_window' is 4096 and in use" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *o = plan_data(rows[i].file, NULL);
         assert_int_equal(json_is_true(json_object_get(o, "runs")), rows[i].why == NULL);
-        assert_true(rows[i].why ? strstr(str(o, "runs_note"), rows[i].why) != NULL : json_is_null(json_object_get(o, "runs_note")));
+        assert_true(rows[i].why ? strstr(str(o, "runs_note"), rows[i].why) != NULL
+                                : json_is_null(json_object_get(o, "runs_note")));
         assert_int_equal(json_object_get(o, "block_bytes") != NULL, rows[i].why == NULL);
         json_decref(o);
     }
     const uint64_t one = 1;
     json_t *o = plan(source_path("tests/data/config/deepseek-67b.json"), NULL, &one, 1, 0);
     assert_true(num(o, "block_bytes") == 389120 * 256);
-    assert_true(num(json_array_get(json_object_get(o, "contexts"), 0), "held_bytes") == 389120 * 256);
+    assert_true(num(json_array_get(json_object_get(o, "contexts"), 0), "held_bytes") ==
+                389120 * 256);
     json_decref(o);
 }
 
@@ -155,18 +167,21 @@ static void test_published(void **state)
     assert_true(num(json_object_get(o, "ram"), "bytes") > 0 &&
                 strcmp(str(json_object_get(o, "ram"), "source"), "given"));
     const json_t *parts = json_object_get(o, "parts");
-    assert_true(num(parts, "main_codes") == 640 && num(parts, "main_scales") == 80 && num(parts, "index_codes") == 160 &&
-                num(parts, "index_scales") == 10);
+    assert_true(num(parts, "main_codes") == 640 && num(parts, "main_scales") == 80 &&
+                num(parts, "index_codes") == 160 && num(parts, "index_scales") == 10);
     /* whole entries: a token of a ratio-2 source counts when its group is full */
-    static const uint64_t global[] = { 0, 356, 3 * 356 + 3 * 356, 227840, 890000, 933232640, 1780000000 };
+    static const uint64_t global[] = { 0,      356,       3 * 356 + 3 * 356, 227840,
+                                       890000, 933232640, 1780000000 };
     size_t i;
     json_t *c;
     assert_int_equal(json_array_size(json_object_get(o, "contexts")), 7);
-    json_array_foreach(json_object_get(o, "contexts"), i, c) {
+    json_array_foreach(json_object_get(o, "contexts"), i, c)
+    {
         assert_true(num(c, "ctx") == (double)ctxs[i]);
         assert_true(num(c, "global_bytes") == (double)global[i]);
         assert_true(num(c, "total_bytes") == (double)global[i] + 2703360);
-        assert_true(num(c, "held_bytes") == (double)((ctxs[i] + 255) / 256 * 227840) + 2703360 + 12288);
+        assert_true(num(c, "held_bytes") ==
+                    (double)((ctxs[i] + 255) / 256 * 227840) + 2703360 + 12288);
         assert_true(json_is_true(json_object_get(c, "beyond_model")) == (ctxs[i] > 1048576));
     }
     /* weights: 15,360 experts of 18,800,640 bytes; 264 bytes an Engram row */
@@ -188,9 +203,8 @@ static void test_published(void **state)
     assert_string_equal(str(json_array_get(formats, 5), "kv"), "main=fp8,index=mxfp4,window=fp8");
     assert_true(num(json_array_get(formats, 5), "bytes_per_token") == 1490);
     int seen = 0;
-    json_array_foreach(json_object_get(o, "references"), i, c)
-        if (strstr(str(c, "name"), "67B"))
-            seen += (int)num(c, "times") == 437;
+    json_array_foreach(json_object_get(o, "references"), i, c) if (strstr(str(c, "name"), "67B"))
+        seen += (int)num(c, "times") == 437;
     assert_int_equal(seen, 1);
     json_decref(o);
     /* the default list ends at the model's own limit */
@@ -215,7 +229,8 @@ static void test_ram(void **state)
     assert_string_equal(str(json_object_get(ram, "resident"), "limited_by"), "weights");
     assert_string_equal(str(json_object_get(ram, "mapped"), "limited_by"), "ram");
     json_decref(o);
-    /* exactly ten blocks, windows and partial groups beside the weights: 2,560 tokens, and one byte less: 2,304 */
+    /* exactly ten blocks, windows and partial groups beside the weights: 2,560 tokens, and one byte
+     * less: 2,304 */
     const uint64_t need = (uint64_t)all + 10 * 227840 + 2703360 + 12288;
     for (uint64_t less = 0; less < 2; less++) {
         o = plan(path, NULL, NULL, 0, need - less);
@@ -238,11 +253,13 @@ static void test_ram(void **state)
     /* unknown weights: only the question without them has an answer */
     o = plan(source_path("tests/data/config/deepseek-v4-flash.json"), NULL, NULL, 0, 1 << 30);
     ram = json_object_get(o, "ram");
-    assert_true(json_is_null(json_object_get(ram, "fits_ctx")) && json_is_null(json_object_get(ram, "resident")));
+    assert_true(json_is_null(json_object_get(ram, "fits_ctx")) &&
+                json_is_null(json_object_get(ram, "resident")));
     assert_non_null(strstr(str(o, "weights_note"), "no list of this family's tensors"));
     assert_true(num(json_object_get(ram, "mapped"), "fits_ctx") > 300000);
     json_decref(o);
-    /* a window that fills: 4,096 tokens of it cost what 4,096 tokens of full attention do, more tokens nothing */
+    /* a window that fills: 4,096 tokens of it cost what 4,096 tokens of full attention do, more
+     * tokens nothing */
     static const uint64_t ctxs[] = { 1000, 4096, 8192 };
     o = plan(source_path("tests/data/config/mistral-7b-v0.1.json"), NULL, ctxs, 3, 0);
     for (size_t i = 0; i < 3; i++)
@@ -251,7 +268,8 @@ static void test_ram(void **state)
     json_decref(o);
 }
 
-/* A folder with a checkpoint: exactly its tensors, which for this model are exactly the geometry. */
+/* A folder with a checkpoint: exactly its tensors, which for this model are exactly the geometry.
+ */
 static void test_folder(void **state)
 {
     (void)state;
@@ -259,7 +277,8 @@ static void test_folder(void **state)
     json_t *geometry = plan(source_path("models/nano/config.json"), NULL, NULL, 0, 0);
     assert_string_equal(str(exact, "weights_source"), "checkpoint");
     assert_string_equal(str(geometry, "weights_source"), "geometry");
-    assert_true(json_equal(json_object_get(exact, "weights"), json_object_get(geometry, "weights")));
+    assert_true(
+        json_equal(json_object_get(exact, "weights"), json_object_get(geometry, "weights")));
     assert_true(num(exact, "n_parameters") == num(geometry, "n_parameters"));
     assert_true(num(json_object_get(exact, "weights"), "total") == 24452772);
     json_decref(exact);
@@ -267,7 +286,8 @@ static void test_folder(void **state)
     /* a folder with an index whose shards are not there yet: geometry, and the reason */
     char folder[] = "/tmp/mote-test-XXXXXX", path[100], command[300];
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command, "cp '%s' %s/config.json", source_path("tests/data/config/tiny-a.json"), folder);
+    snprintf(command, sizeof command, "cp '%s' %s/config.json",
+             source_path("tests/data/config/tiny-a.json"), folder);
     assert_int_equal(system(command), 0);
     json_t *o = plan(folder, NULL, NULL, 0, 0);
     assert_string_equal(str(o, "weights_source"), "geometry");
@@ -290,25 +310,41 @@ static void test_folder(void **state)
 static void test_bad(void **state)
 {
     (void)state;
-    static const struct { const char *file, *key, *value; int code; const char *words; } rows[] = {
-        { "llama-3-8b.json", "model_type", "\"bert\"", MOTE_EUNSUPPORTED, "'model_type' is 'bert', plan knows deepseek_v41, deepseek_v4" },
+    static const struct {
+        const char *file, *key, *value;
+        int code;
+        const char *words;
+    } rows[] = {
+        { "llama-3-8b.json", "model_type", "\"bert\"", MOTE_EUNSUPPORTED,
+          "'model_type' is 'bert', plan knows deepseek_v41, deepseek_v4" },
         { "llama-3-8b.json", "model_type", NULL, MOTE_EFORMAT, "'model_type' is missing" },
         { "llama-3-8b.json", "model_type", "3", MOTE_EFORMAT, "'model_type' is an integer" },
-        { "llama-3-8b.json", "num_hidden_layers", NULL, MOTE_EFORMAT, "'num_hidden_layers' is missing" },
-        { "llama-3-8b.json", "num_hidden_layers", "0", MOTE_EFORMAT, "'num_hidden_layers' is 0, outside 1 to 1024" },
-        { "llama-3-8b.json", "num_hidden_layers", "1025", MOTE_EFORMAT, "'num_hidden_layers' is 1025" },
-        { "llama-3-8b.json", "num_attention_heads", "\"x\"", MOTE_EFORMAT, "'num_attention_heads' is a string" },
-        { "llama-3-8b.json", "num_key_value_heads", "5", MOTE_EFORMAT, "'num_key_value_heads' is 5 and does not divide" },
-        { "llama-3-8b.json", "num_attention_heads", "24", MOTE_EFORMAT, "'head_dim' is missing and 24 heads do not divide 'hidden_size'" },
+        { "llama-3-8b.json", "num_hidden_layers", NULL, MOTE_EFORMAT,
+          "'num_hidden_layers' is missing" },
+        { "llama-3-8b.json", "num_hidden_layers", "0", MOTE_EFORMAT,
+          "'num_hidden_layers' is 0, outside 1 to 1024" },
+        { "llama-3-8b.json", "num_hidden_layers", "1025", MOTE_EFORMAT,
+          "'num_hidden_layers' is 1025" },
+        { "llama-3-8b.json", "num_attention_heads", "\"x\"", MOTE_EFORMAT,
+          "'num_attention_heads' is a string" },
+        { "llama-3-8b.json", "num_key_value_heads", "5", MOTE_EFORMAT,
+          "'num_key_value_heads' is 5 and does not divide" },
+        { "llama-3-8b.json", "num_attention_heads", "24", MOTE_EFORMAT,
+          "'head_dim' is missing and 24 heads do not divide 'hidden_size'" },
         { "llama-3-8b.json", "head_dim", "60000", MOTE_EFORMAT, "'head_dim' is 60000, outside" },
-        { "llama-3-8b.json", "max_position_embeddings", "-1", MOTE_EFORMAT, "'max_position_embeddings' is -1" },
-        { "llama-3-8b.json", "layer_types", "[\"full_attention\"]", MOTE_EFORMAT, "'layer_types' has 1 elements for 32 layers" },
+        { "llama-3-8b.json", "max_position_embeddings", "-1", MOTE_EFORMAT,
+          "'max_position_embeddings' is -1" },
+        { "llama-3-8b.json", "layer_types", "[\"full_attention\"]", MOTE_EFORMAT,
+          "'layer_types' has 1 elements for 32 layers" },
         { "llama-3-8b.json", "text_config", "[]", MOTE_EFORMAT, "'text_config' is an array" },
         { "deepseek-v3.json", "kv_lora_rank", NULL, MOTE_EFORMAT, "'kv_lora_rank' is missing" },
         { "deepseek-v3.json", "v_head_dim", "0", MOTE_EFORMAT, "'v_head_dim' is 0" },
-        { "deepseek-v4-flash.json", "compress_ratios", "[0,0,4]", MOTE_EFORMAT, "'compress_ratios' has 3 elements for 43" },
-        { "deepseek-v4-flash.json", "compress_ratios[5]", "8", MOTE_EFORMAT, "'compress_ratios[5]' is not 0, 4 or 128" },
-        { "deepseek-v4-flash.json", "qk_rope_head_dim", "512", MOTE_EFORMAT, "'qk_rope_head_dim' is 512, not below 'head_dim'" },
+        { "deepseek-v4-flash.json", "compress_ratios", "[0,0,4]", MOTE_EFORMAT,
+          "'compress_ratios' has 3 elements for 43" },
+        { "deepseek-v4-flash.json", "compress_ratios[5]", "8", MOTE_EFORMAT,
+          "'compress_ratios[5]' is not 0, 4 or 128" },
+        { "deepseek-v4-flash.json", "qk_rope_head_dim", "512", MOTE_EFORMAT,
+          "'qk_rope_head_dim' is 512, not below 'head_dim'" },
         { "v41-flash.json", "text_config", "{}", MOTE_EFORMAT, "'vocab_size' is missing" },
     };
     char path[] = "/tmp/mote-test-XXXXXX";
@@ -331,12 +367,19 @@ static void test_bad(void **state)
         json_decref(o);
         mote_err err = { 0 };
         int rc = mote_plan_json(&text, path, NULL, NULL, 0, 0, &err);
-        if (rc != rows[i].code || text || !strstr(err.message, rows[i].words) || strncmp(err.message, path, strlen(path)))
-            fail_msg("%s %s: %d '%s', expected '%s'", rows[i].key, rows[i].value, rc, err.message, rows[i].words);
+        if (rc != rows[i].code || text || !strstr(err.message, rows[i].words) ||
+            strncmp(err.message, path, strlen(path)))
+            fail_msg("%s %s: %d '%s', expected '%s'", rows[i].key, rows[i].value, rc, err.message,
+                     rows[i].words);
     }
     unlink(path);
-    static const struct { const char *file, *kv; int code; const char *words; } kvs[] = {
-        { "llama-3-8b.json", "index=fp8", MOTE_EINVAL, "'index' is no part of the cache; there are key, value" },
+    static const struct {
+        const char *file, *kv;
+        int code;
+        const char *words;
+    } kvs[] = {
+        { "llama-3-8b.json", "index=fp8", MOTE_EINVAL,
+          "'index' is no part of the cache; there are key, value" },
         { "llama-3-8b.json", "fp4,window=fp8", MOTE_EINVAL, "'window' is no part of the cache" },
         { "llama-3-8b.json", "key.32=fp8", MOTE_EINVAL, "'32' is no KV source of this model" },
         { "mistral-7b-v0.1.json", "key.3=fp8", MOTE_EINVAL, "'key.3': layers are not told apart" },
@@ -363,8 +406,11 @@ static void test_bad(void **state)
     unlink(broken);
     const uint64_t far = (uint64_t)1 << 31;
     assert_int_equal(mote_plan_json(&text, "/nonexistent.json", NULL, NULL, 0, 0, &err), MOTE_EIO);
-    assert_int_equal(mote_plan_json(&text, source_path("tests/data/config"), NULL, NULL, 0, 0, &err), MOTE_EIO);
-    assert_int_equal(mote_plan_json(&text, source_path("tests/data/config/tiny-a.json"), NULL, &far, 1, 0, &err), MOTE_EINVAL);
+    assert_int_equal(
+        mote_plan_json(&text, source_path("tests/data/config"), NULL, NULL, 0, 0, &err), MOTE_EIO);
+    assert_int_equal(mote_plan_json(&text, source_path("tests/data/config/tiny-a.json"), NULL, &far,
+                                    1, 0, &err),
+                     MOTE_EINVAL);
     assert_non_null(strstr(err.message, "2147483648 tokens is over the limit"));
     assert_int_equal(mote_plan_json(&text, NULL, NULL, NULL, 0, 0, &err), MOTE_EINVAL);
 }
@@ -377,13 +423,15 @@ static void test_sliding(void **state)
     assert_true(fd >= 0);
     close(fd);
     /* every layer named: 31 full, 1 sliding */
-    json_t *o = json_load_file(source_path("tests/data/config/mistral-7b-v0.1.json"), 0, NULL), *types = json_array();
+    json_t *o = json_load_file(source_path("tests/data/config/mistral-7b-v0.1.json"), 0, NULL),
+           *types = json_array();
     for (int l = 0; l < 32; l++)
         json_array_append_new(types, json_string(l == 5 ? "sliding_attention" : "full_attention"));
     json_object_set(o, "layer_types", types);
     assert_int_equal(json_dump_file(o, path, 0), 0);
     json_t *r = plan(path, NULL, NULL, 0, 0);
-    assert_true(num(r, "global_bytes_per_token") == 31 * 4096 && num(r, "window_bytes_per_sequence") == 4096 * 4096);
+    assert_true(num(r, "global_bytes_per_token") == 31 * 4096 &&
+                num(r, "window_bytes_per_sequence") == 4096 * 4096);
     json_decref(r);
     char *text;
     mote_err err;
@@ -420,8 +468,10 @@ static void test_sliding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_models), cmocka_unit_test(test_published), cmocka_unit_test(test_runs), cmocka_unit_test(test_ram),
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_bad), cmocka_unit_test(test_sliding),
+        cmocka_unit_test(test_known_models), cmocka_unit_test(test_published),
+        cmocka_unit_test(test_runs),         cmocka_unit_test(test_ram),
+        cmocka_unit_test(test_folder),       cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_sliding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,9 @@ static void test_parse(void **state)
  * outside its range. */
 static void test_long_numbers(void **state)
 {
-    static const struct { const char *text; double want;
+    static const struct {
+        const char *text;
+        double want;
     } rows[] = { { "[9223372036854775808]", 0x1p63 },     { "[-9223372036854775809]", -0x1p63 },
                  { "[18446744073709551616]", 0x1p64 },    { "[1e400]", 0x1.fffffffffffffp1023 },
                  { "[-1e400]", -0x1.fffffffffffffp1023 }, { "[1e-400]", 0 } };
@@ -67,9 +69,9 @@ static void test_long_numbers(void **state)
     assert_int_equal(mote__json_parse(&j, digits, 1001, "x", NULL), MOTE_OK);
     assert_true(json_real_value(json_array_get(j, 0)) == 0x1.fffffffffffffp1023);
     json_decref(j);
-    assert_int_equal(
-        mote__json_parse(&j, "[9223372036854775807, -9223372036854775808]", 43, "x", NULL),
-        MOTE_OK);
+    assert_int_equal(mote__json_parse(&j, "[9223372036854775807, -9223372036854775808]", 43, "x",
+                                      NULL),
+                     MOTE_OK);
     assert_int_equal(json_integer_value(json_array_get(j, 0)), INT64_MAX);
     assert_true(json_integer_value(json_array_get(j, 1)) == INT64_MIN);
     json_decref(j);
@@ -106,17 +108,27 @@ static void test_members(void **state)
 {
     json_t *j, *v;
     mote_err err = { 0 };
-    const char text[] = "{\"s\": \"x\", \"i\": 3, \"r\": 1.5, \"t\": true, \"f\": false, \"n\": null, \"a\": [], \"o\": {}}";
+    const char text[] = "{\"s\": \"x\", \"i\": 3, \"r\": 1.5, \"t\": true, \"f\": false, \"n\": "
+                        "null, \"a\": [], \"o\": {}}";
     assert_int_equal(mote__json_parse(&j, text, sizeof text - 1, "x.json", &err), MOTE_OK);
-    static const struct { const char *key; json_type type; int code; int present; } rows[] = {
-        { "s", JSON_STRING, MOTE_OK, 1 }, { "i", JSON_INTEGER, MOTE_OK, 1 }, { "i", JSON_REAL, MOTE_OK, 1 },
-        { "r", JSON_REAL, MOTE_OK, 1 }, { "t", JSON_TRUE, MOTE_OK, 1 }, { "f", JSON_TRUE, MOTE_OK, 1 },
-        { "a", JSON_ARRAY, MOTE_OK, 1 }, { "o", JSON_OBJECT, MOTE_OK, 1 }, { "n", JSON_STRING, MOTE_OK, 0 },
-        { "zz", JSON_STRING, MOTE_OK, 0 }, { "r", JSON_INTEGER, MOTE_EFORMAT, 0 }, { "s", JSON_INTEGER, MOTE_EFORMAT, 0 },
-        { "t", JSON_INTEGER, MOTE_EFORMAT, 0 }, { "i", JSON_TRUE, MOTE_EFORMAT, 0 }, { "o", JSON_ARRAY, MOTE_EFORMAT, 0 },
+    static const struct {
+        const char *key;
+        json_type type;
+        int code;
+        int present;
+    } rows[] = {
+        { "s", JSON_STRING, MOTE_OK, 1 },       { "i", JSON_INTEGER, MOTE_OK, 1 },
+        { "i", JSON_REAL, MOTE_OK, 1 },         { "r", JSON_REAL, MOTE_OK, 1 },
+        { "t", JSON_TRUE, MOTE_OK, 1 },         { "f", JSON_TRUE, MOTE_OK, 1 },
+        { "a", JSON_ARRAY, MOTE_OK, 1 },        { "o", JSON_OBJECT, MOTE_OK, 1 },
+        { "n", JSON_STRING, MOTE_OK, 0 },       { "zz", JSON_STRING, MOTE_OK, 0 },
+        { "r", JSON_INTEGER, MOTE_EFORMAT, 0 }, { "s", JSON_INTEGER, MOTE_EFORMAT, 0 },
+        { "t", JSON_INTEGER, MOTE_EFORMAT, 0 }, { "i", JSON_TRUE, MOTE_EFORMAT, 0 },
+        { "o", JSON_ARRAY, MOTE_EFORMAT, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(mote__json_get(&v, j, rows[i].key, rows[i].type, "x.json", &err), rows[i].code);
+        assert_int_equal(mote__json_get(&v, j, rows[i].key, rows[i].type, "x.json", &err),
+                         rows[i].code);
         assert_int_equal(v != NULL, rows[i].present);
         assert_int_equal(mote__json_need(&v, j, rows[i].key, rows[i].type, "x.json", &err),
                          rows[i].present ? MOTE_OK : MOTE_EFORMAT);
@@ -125,7 +137,8 @@ static void test_members(void **state)
     assert_string_equal(err.message, "x.json: part: 's' is a string, expected an integer");
     assert_int_equal(mote__json_need(&v, j, "n", JSON_TRUE, "x.json", &err), MOTE_EFORMAT);
     assert_string_equal(err.message, "x.json: 'n' is missing");
-    assert_int_equal(mote__json_get(&v, json_object_get(j, "a"), "s", JSON_INTEGER, "x.json", &err), MOTE_EFORMAT);
+    assert_int_equal(mote__json_get(&v, json_object_get(j, "a"), "s", JSON_INTEGER, "x.json", &err),
+                     MOTE_EFORMAT);
     assert_int_equal(mote__json_get(&v, NULL, "s", JSON_INTEGER, "x.json", &err), MOTE_EFORMAT);
     json_decref(j);
 }

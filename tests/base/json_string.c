@@ -6,9 +6,18 @@
 
 static void test_kinds(void **state)
 {
-    static const struct { const char *bytes; size_t n; const char *want; } rows[] = {
-        { "", 0, "\"\"" }, { NULL, 0, "\"\"" }, { "caf\xc3\xa9", 5, "\"caf\xc3\xa9\"" }, { "a\0b", 3, "\"a\\u0000b\"" },
-        { "caf\xe9 only", 9, "\"caf\xef\xbf\xbd only\"" }, { "\xf0\x9f", 2, "\"\xef\xbf\xbd\"" }, { "\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *want;
+    } rows[] = {
+        { "", 0, "\"\"" },
+        { NULL, 0, "\"\"" },
+        { "caf\xc3\xa9", 5, "\"caf\xc3\xa9\"" },
+        { "a\0b", 3, "\"a\\u0000b\"" },
+        { "caf\xe9 only", 9, "\"caf\xef\xbf\xbd only\"" },
+        { "\xf0\x9f", 2, "\"\xef\xbf\xbd\"" },
+        { "\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         json_t *s = mote__json_bytes(rows[i].bytes, rows[i].n);
@@ -29,7 +38,9 @@ static void test_random(void **state)
         uint8_t bytes[40];
         size_t n = rnd_below(&r, sizeof bytes);
         for (size_t i = 0; i < n; i++)
-            bytes[i] = rnd_below(&r, 3) ? (uint8_t)rnd_u64(&r) : (uint8_t)"\xe4\xbd\xa0\xf0\x9f\x98\x80\xc3\xa9"[rnd_below(&r, 9)];
+            bytes[i] = rnd_below(&r, 3)
+                           ? (uint8_t)rnd_u64(&r)
+                           : (uint8_t) "\xe4\xbd\xa0\xf0\x9f\x98\x80\xc3\xa9"[rnd_below(&r, 9)];
         json_t *s = mote__json_bytes((const char *)bytes, n);
         assert_non_null(s);
         const uint8_t *got = (const uint8_t *)json_string_value(s);
@@ -43,6 +54,7 @@ static void test_random(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_kinds), cmocka_unit_test(test_random) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_kinds),
+                                        cmocka_unit_test(test_random) };
     return cmocka_run_group_tests_name("base/json_string", tests, NULL, NULL);
 }

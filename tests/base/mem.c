@@ -1,4 +1,5 @@
-/* Memory: what the meter counts, the growing buffer, allocations made to fail, sums that overflow. */
+/* Memory: what the meter counts, the growing buffer, allocations made to fail, sums that overflow.
+ */
 #include "base/mem.h"
 #include "test.h"
 
@@ -16,12 +17,12 @@ static void meter_counts_by_class(void **state)
     assert_int_equal(m.n_allocs, 3);
     mote__free(&m, MOTE_MEM_OTHER, b, 65);
     assert_int_equal(mote__meter_total(&m), 128);
-    assert_int_equal(m.peak, 256);                            /* a peak stays */
+    assert_int_equal(m.peak, 256); /* a peak stays */
     mote__free(&m, MOTE_MEM_SCRATCH, a, 1);
     mote__free(&m, MOTE_MEM_OTHER, none, 0);
-    mote__free(&m, MOTE_MEM_OTHER, NULL, 1000);               /* nothing there: nothing counted */
+    mote__free(&m, MOTE_MEM_OTHER, NULL, 1000); /* nothing there: nothing counted */
     assert_int_equal(mote__meter_total(&m), 0);
-    mote__meter_add(NULL, MOTE_MEM_OTHER, 5);                 /* no meter: no account */
+    mote__meter_add(NULL, MOTE_MEM_OTHER, 5); /* no meter: no account */
     mote__meter_sub(NULL, MOTE_MEM_OTHER, 5);
 }
 
@@ -37,7 +38,7 @@ static void pages_are_whole_and_zero(void **state)
     assert_int_equal(mote__meter_total(&m), bytes + large);
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(p[i], 0);
-    q[large - 1] = 1;                                         /* the last byte is ours */
+    q[large - 1] = 1; /* the last byte is ours */
     mote__unmap_pages(&m, MOTE_MEM_WEIGHTS, p, bytes);
     mote__unmap_pages(&m, MOTE_MEM_WEIGHTS, q, large);
     assert_int_equal(mote__meter_total(&m), 0);
@@ -88,7 +89,7 @@ static void allocations_fail_on_demand(void **state)
     assert_true(a && b);
     assert_null(mote__alloc(&m, MOTE_MEM_OTHER, 10));
     size_t bytes = 10;
-    assert_null(mote__map_pages(&m, MOTE_MEM_OTHER, &bytes));         /* and every later one */
+    assert_null(mote__map_pages(&m, MOTE_MEM_OTHER, &bytes)); /* and every later one */
     mote__alloc_fail_at = 0;
     mote__free(&m, MOTE_MEM_OTHER, a, 10);
     mote__free(&m, MOTE_MEM_OTHER, b, 10);
@@ -101,15 +102,17 @@ static void sums_saturate(void **state)
     assert_int_equal(mote__mul(3, 5), 15);
     assert_int_equal(mote__mul(0, SIZE_MAX), 0);
     assert_true(mote__mul((size_t)1 << 33, (size_t)1 << 33) == SIZE_MAX);
-    assert_true(mote__add(SIZE_MAX, 1) == SIZE_MAX && mote__add(SIZE_MAX - 1, 1) == SIZE_MAX && mote__add(2, 3) == 5);
+    assert_true(mote__add(SIZE_MAX, 1) == SIZE_MAX && mote__add(SIZE_MAX - 1, 1) == SIZE_MAX &&
+                mote__add(2, 3) == 5);
     assert_null(mote__alloc(NULL, MOTE_MEM_OTHER, SIZE_MAX));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(meter_counts_by_class), cmocka_unit_test(pages_are_whole_and_zero),
-        cmocka_unit_test(buffer_grows_and_keeps), cmocka_unit_test(allocations_fail_on_demand), cmocka_unit_test(sums_saturate),
+        cmocka_unit_test(meter_counts_by_class),  cmocka_unit_test(pages_are_whole_and_zero),
+        cmocka_unit_test(buffer_grows_and_keeps), cmocka_unit_test(allocations_fail_on_demand),
+        cmocka_unit_test(sums_saturate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

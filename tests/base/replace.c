@@ -1,4 +1,5 @@
-/* Replacing a file: whole or not at all, through links, with its permissions; and what is no regular file. */
+/* Replacing a file: whole or not at all, through links, with its permissions; and what is no
+ * regular file. */
 #include "base/replace.h"
 
 #include <errno.h>
@@ -18,8 +19,16 @@ static const char *in_folder(const char *name)
     return p;
 }
 
-static int setup(void **state) { make_tree(folder); return 0; }
-static int teardown(void **state) { remove_tree(folder); return 0; }
+static int setup(void **state)
+{
+    make_tree(folder);
+    return 0;
+}
+static int teardown(void **state)
+{
+    remove_tree(folder);
+    return 0;
+}
 
 static int put(const char *path, const char *text, mote_err *err)
 {
@@ -85,7 +94,7 @@ static void test_plain(void **state)
     char name[256];
     memset(name, 'n', 255);
     name[255] = 0;
-    assert_int_equal(put(in_folder(name), "long", NULL), 0);       /* the longest name there is */
+    assert_int_equal(put(in_folder(name), "long", NULL), 0); /* the longest name there is */
     clear();
 }
 
@@ -95,7 +104,8 @@ static void test_links(void **state)
     assert_int_equal(mkdir(in_folder("sub"), 0777), 0);
     assert_int_equal(symlink("sub/real", in_folder("relative")), 0);
     assert_int_equal(symlink(in_folder("relative"), in_folder("absolute")), 0);
-    assert_int_equal(put(in_folder("absolute"), "made", NULL), 0);         /* dangling: the target is made */
+    /* dangling: the target is made */
+    assert_int_equal(put(in_folder("absolute"), "made", NULL), 0);
     check_text(in_folder("sub/real"), "made");
     assert_int_equal(chmod(in_folder("sub/real"), 0600), 0);
     assert_int_equal(put(in_folder("relative"), "again", NULL), 0);
@@ -124,7 +134,8 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, strerror(EISDIR)));
     assert_int_equal(put(in_folder("none/x"), "x", &err), MOTE_EIO);
     assert_int_equal(put("", "x", &err), MOTE_EIO);
-    if (geteuid()) {                                                      /* root may write everything */
+    /* root may write everything */
+    if (geteuid()) {
         assert_int_equal(put(in_folder("kept"), "old", NULL), 0);
         assert_int_equal(chmod(in_folder("kept"), 0400), 0);
         assert_int_equal(put(in_folder("kept"), "new", &err), MOTE_EIO);
@@ -166,7 +177,7 @@ static void test_no_regular_files(void **state)
     assert_memory_equal(got, "onetwo", 6);
     close(pipes[0]);
     close(pipes[1]);
-    assert_int_equal(put(name, "x", &err), MOTE_EIO);                     /* closed by now */
+    assert_int_equal(put(name, "x", &err), MOTE_EIO); /* closed by now */
     assert_true(mote__replace_is_stdout("/dev/stdout"));
     assert_true(mote__replace_is_stdout("/proc/self/fd/1"));
     assert_false(mote__replace_is_stdout("/dev/stderr"));
@@ -178,7 +189,10 @@ static void test_no_regular_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain), cmocka_unit_test(test_links), cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_regular_files),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_regular_files),
     };
     return cmocka_run_group_tests_name("base/replace", tests, setup, teardown);
 }

@@ -1,8 +1,13 @@
-/* The pool: every iteration once, whatever the threads; many short loops in a row; more threads than cores. */
+/* The pool: every iteration once, whatever the threads; many short loops in a row; more threads
+ * than cores. */
 #include "base/threads.h"
 #include "test.h"
 
-struct loop { unsigned char hit[5000]; size_t sum_by_thread[16]; int threads; };
+struct loop {
+    unsigned char hit[5000];
+    size_t sum_by_thread[16];
+    int threads;
+};
 
 static void body(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -41,7 +46,7 @@ static void every_iteration_once(void **state)
     }
     memset(&l, 0, sizeof l);
     l.threads = 1;
-    mote__pool_for(NULL, 17, 4, body, &l);               /* no pool: the caller does it all */
+    mote__pool_for(NULL, 17, 4, body, &l); /* no pool: the caller does it all */
     assert_int_equal(l.hit[16], 1);
     assert_int_equal(l.hit[17], 0);
     mote__pool_destroy(NULL);

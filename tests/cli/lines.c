@@ -1,8 +1,10 @@
-/* Messages from lines: continuation, blocks, what ends them; and that no bytes are lost, whatever they are. */
+/* Messages from lines: continuation, blocks, what ends them; and that no bytes are lost, whatever
+ * they are. */
 #include "cli/lines.h"
 #include "test.h"
 
-/* Lines separated by '|' (a line may hold \n, as a paste does); what comes out, messages separated by '|', "<open>" what the end made. */
+/* Lines separated by '|' (a line may hold \n, as a paste does); what comes out, messages separated
+ * by '|', "<open>" what the end made. */
 static void check(const char *lines, const char *want)
 {
     cli_lines l = { 0 };
@@ -12,14 +14,16 @@ static void check(const char *lines, const char *want)
         cli_lines_state s = cli_lines_add(&l, p, n);
         assert_int_not_equal(s, CLI_LINES_NO_MEMORY);
         if (s == CLI_LINES_MESSAGE)
-            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s|", l.quoted ? "q:" : "", l.text);
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s|", l.quoted ? "q:" : "",
+                     l.text);
         assert_int_equal(l.open, s == CLI_LINES_MORE);
         p += n;
         if (!*p)
             break;
     }
     if (cli_lines_end(&l) == CLI_LINES_MESSAGE)
-        snprintf(got + strlen(got), sizeof got - strlen(got), "<%s%s>", l.quoted ? "q:" : "", l.text);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "<%s%s>", l.quoted ? "q:" : "",
+                 l.text);
     assert_int_equal(cli_lines_end(&l), CLI_LINES_MORE);
     if (strcmp(got, want))
         fail_msg("'%s' gives '%s', not '%s'", lines, got, want);
@@ -38,12 +42,13 @@ static void test_continuation(void **state)
 {
     check("a\\|b", "a\nb|");
     check("a\\|\\|b|c", "a\n\nb|c|");
-    check("a\\\\|b", "a\\\\|b|");                     /* two of them are text */
+    check("a\\\\|b", "a\\\\|b|"); /* two of them are text */
     check("a\\\\\\|b", "a\\\\\nb|");
     check("\\|", "\n|");
-    check("a\\", "<a>");                              /* the next line never came */
+    check("a\\", "<a>"); /* the next line never came */
     check("/x\\|/y", "/x\n/y|");
-    check("a\\|\"\"\"|b", "a\n\"\"\"|b|");            /* in the middle of a message quotation marks are text */
+    /* in the middle of a message quotation marks are text */
+    check("a\\|\"\"\"|b", "a\n\"\"\"|b|");
 }
 
 static void test_blocks(void **state)
@@ -53,12 +58,12 @@ static void test_blocks(void **state)
     check("\"\"\"a\"\"\"|b", "q:a|b|");
     check("\"\"\"\"\"\"", "q:|");
     check("\"\"\"|\"\"\"", "q:|");
-    check("\"\"\"||a||\"\"\"", "q:\na\n|");           /* empty lines inside are text */
+    check("\"\"\"||a||\"\"\"", "q:\na\n|"); /* empty lines inside are text */
     check("\"\"\"|/quit|a\\|\"\"\"", "q:/quit\na\\|");
     check("\"\"\"|a \"\"\" b|\"\"\"", "q:a \"\"\" b|");
     check("\"\"\"|a", "<q:a>");
     check("\"\"\"", "<q:>");
-    check("\"\"\"\na\n\nb\n\"\"\"|c", "q:a\n\nb|c|");  /* pasted whole */
+    check("\"\"\"\na\n\nb\n\"\"\"|c", "q:a\n\nb|c|"); /* pasted whole */
     check("x \"\"\"|y", "x \"\"\"|y|");
     check("\"\"|a", "\"\"|a|");
 }
@@ -74,7 +79,8 @@ static void test_any_bytes(void **state)
         for (int k = 0; k < n_lines; k++) {
             size_t n = rnd_below(&r, sizeof line - 1);
             for (size_t i = 0; i < n; i++)
-                line[i] = (char)(rnd_below(&r, 4) ? "\0a\xff\n"[rnd_below(&r, 4)] : (char)rnd_u64(&r));
+                line[i] = (char)(rnd_below(&r, 4) ? "\0a\xff\n"[rnd_below(&r, 4)]
+                                                  : (char)rnd_u64(&r));
             while (n && line[n - 1] == '\\')
                 n--;
             memcpy(want + n_want, line, n);
@@ -85,7 +91,8 @@ static void test_any_bytes(void **state)
             }
             if (k == 0 && line[0] == '"')
                 line[0] = want[0] = '.';
-            assert_int_equal(cli_lines_add(&l, line, n), k + 1 < n_lines ? CLI_LINES_MORE : CLI_LINES_MESSAGE);
+            assert_int_equal(cli_lines_add(&l, line, n),
+                             k + 1 < n_lines ? CLI_LINES_MORE : CLI_LINES_MESSAGE);
         }
         if (l.n != n_want || memcmp(l.text, want, n_want) || l.text[n_want])
             fail_msg("round %d: %zu bytes instead of %zu, or others", round, l.n, n_want);
@@ -101,7 +108,10 @@ static void test_any_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_continuation), cmocka_unit_test(test_blocks), cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_continuation),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_any_bytes),
     };
     return cmocka_run_group_tests_name("cli/lines", tests, NULL, NULL);
 }

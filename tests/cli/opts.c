@@ -1,4 +1,5 @@
-/* Values of options: what is read, and that all else ends with status 2 and one line that names the option. */
+/* Values of options: what is read, and that all else ends with status 2 and one line that names the
+ * option. */
 #include "cli/opts.h"
 
 #include <sys/wait.h>
@@ -9,9 +10,18 @@
 
 enum { O_VALUE = 2000, O_FLAG };
 static const cli_usage usage = {
-    .command = "test", .operands = "X", .about = "a test",
-    .opts = (const cli_opt[]){ CLI_ROW_HELP, { O_VALUE, "value", "V", "a value" }, { O_FLAG, "flag", NULL, "a flag" },
-                               CLI_ROW_KV, CLI_ROW_THREADS, CLI_ROWS_PICTURES, CLI_ROW_MATH, CLI_ROW_JSON, CLI_ROW_END },
+    .command = "test",
+    .operands = "X",
+    .about = "a test",
+    .opts = (const cli_opt[]){ CLI_ROW_HELP,
+                               { O_VALUE, "value", "V", "a value" },
+                               { O_FLAG, "flag", NULL, "a flag" },
+                               CLI_ROW_KV,
+                               CLI_ROW_THREADS,
+                               CLI_ROWS_PICTURES,
+                               CLI_ROW_MATH,
+                               CLI_ROW_JSON,
+                               CLI_ROW_END },
 };
 static const char *const names[] = { "one", "two", NULL };
 
@@ -58,7 +68,10 @@ static int child(void (*f)(const void *), const void *ctx, char *said, size_t ro
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-struct bad { char type; const char *text; };
+struct bad {
+    char type;
+    const char *text;
+};
 static void run_bad(const void *p)
 {
     const struct bad *b = p;
@@ -69,22 +82,40 @@ static void run_bad(const void *p)
 static void test_bad_values(void **state)
 {
     static const struct bad bad[] = {
-        { 'u', "" }, { 'u', "0" }, { 'u', "101" }, { 'u', "-1" }, { 'u', "+1" }, { 'u', " 1" }, { 'u', "1 " }, { 'u', "1.0" }, { 'u', "0x1" },
-        { 'u', "99999999999999999999999" }, { 'u', "1e1" },
-        { 'r', "" }, { 'r', "x" }, { 'r', "1.01" }, { 'r', "-2" }, { 'r', "nan" }, { 'r', "inf" }, { 'r', " 1" }, { 'r', "0,5" }, { 'r', "1e999" },
-        { 's', "" }, { 's', "0" }, { 's', "K" }, { 's', "4X" }, { 's', "4KK" }, { 's', "-4K" }, { 's', "0x4K" }, { 's', "4 K" }, { 's', "9e30" },
-        { 's', "11111111111111111111111111111111111111111111" }, { 's', "inf" }, { 's', "nan" },
-        { 'S', "" }, { 'S', "4K," }, { 'S', ",4K" }, { 'S', "4K,,8K" }, { 'S', "4K;8K" }, { 'S', "4K,0" },
-        { '%', "" }, { '%', "101" }, { '%', "-1" }, { '%', "50,20" }, { '%', "1,2,3,4" }, { '%', "1,,2" }, { '%', "nan" },
-        { 'i', "1,x" }, { 'i', "1,2," }, { 'i', "99999999999" }, { 'i', "1;2" }, { 'i', "1.5" },
-        { 'c', "" }, { 'c', "on" }, { 'c', "One" }, { 'c', "one " },
+        { 'u', "" },        { 'u', "0" },
+        { 'u', "101" },     { 'u', "-1" },
+        { 'u', "+1" },      { 'u', " 1" },
+        { 'u', "1 " },      { 'u', "1.0" },
+        { 'u', "0x1" },     { 'u', "99999999999999999999999" },
+        { 'u', "1e1" },     { 'r', "" },
+        { 'r', "x" },       { 'r', "1.01" },
+        { 'r', "-2" },      { 'r', "nan" },
+        { 'r', "inf" },     { 'r', " 1" },
+        { 'r', "0,5" },     { 'r', "1e999" },
+        { 's', "" },        { 's', "0" },
+        { 's', "K" },       { 's', "4X" },
+        { 's', "4KK" },     { 's', "-4K" },
+        { 's', "0x4K" },    { 's', "4 K" },
+        { 's', "9e30" },    { 's', "11111111111111111111111111111111111111111111" },
+        { 's', "inf" },     { 's', "nan" },
+        { 'S', "" },        { 'S', "4K," },
+        { 'S', ",4K" },     { 'S', "4K,,8K" },
+        { 'S', "4K;8K" },   { 'S', "4K,0" },
+        { '%', "" },        { '%', "101" },
+        { '%', "-1" },      { '%', "50,20" },
+        { '%', "1,2,3,4" }, { '%', "1,,2" },
+        { '%', "nan" },     { 'i', "1,x" },
+        { 'i', "1,2," },    { 'i', "99999999999" },
+        { 'i', "1;2" },     { 'i', "1.5" },
+        { 'c', "" },        { 'c', "on" },
+        { 'c', "One" },     { 'c', "one " },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char said[1000];
         int status = child(run_bad, &bad[i], said, sizeof said);
         const char *once = strstr(said, "--value");
-        if (status != CLI_USAGE || !once || strstr(once + 1, "--value") || strncmp(said, "mote test: ", 11) ||
-            strchr(said, '\n') != said + strlen(said) - 1)
+        if (status != CLI_USAGE || !once || strstr(once + 1, "--value") ||
+            strncmp(said, "mote test: ", 11) || strchr(said, '\n') != said + strlen(said) - 1)
             fail_msg("'%s' as %c: status %d, '%s'", bad[i].text, bad[i].type, status, said);
     }
 }
@@ -99,8 +130,18 @@ static void test_good_values(void **state)
     assert_true(cli_uint(&a, 0, UINT64_MAX) == UINT64_MAX);
     a.value = "-1e-3";
     assert_true(cli_real(&a, -1, 1) == -1e-3);
-    static const struct { const char *text; uint64_t bytes; } sizes[] = {
-        { "1", 1 }, { "4096", 4096 }, { "4K", 4096 }, { "4k", 4096 }, { "1.5M", 1536 << 10 }, { "64GiB", 64ull << 30 }, { "2GB", 2ull << 30 }, { "1T", 1ull << 40 },
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {
+        { "1", 1 },
+        { "4096", 4096 },
+        { "4K", 4096 },
+        { "4k", 4096 },
+        { "1.5M", 1536 << 10 },
+        { "64GiB", 64ull << 30 },
+        { "2GB", 2ull << 30 },
+        { "1T", 1ull << 40 },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         a.value = sizes[i].text;
@@ -112,7 +153,8 @@ static void test_good_values(void **state)
     free(list);
     a.value = "0,50,100";
     double shares[3];
-    assert_true(cli_percents(&a, shares, 3) == 3 && shares[0] == 0 && shares[1] == 0.5 && shares[2] == 1);
+    assert_true(cli_percents(&a, shares, 3) == 3 && shares[0] == 0 && shares[1] == 0.5 &&
+                shares[2] == 1);
     a.value = " 1, 2\n-3 ";
     int32_t *ids = cli_ids(&a, &n);
     assert_true(n == 3 && ids[0] == 1 && ids[1] == 2 && ids[2] == -3);
@@ -141,24 +183,39 @@ static void run_line(const void *p)
 
 static void test_lines(void **state)
 {
-    static const struct { const char *argv[7]; const char *says; } rows[] = {
-        { { "test", "--frob", "x" }, "'--frob'" },        { { "test", "-q", "x" }, "'-q'" },        { { "test", "--value" }, "'--value' needs a value" },
-        { { "test", "--flag=1", "x" }, "'--flag' takes no value" },                              { { "test" }, "X is missing" },
-        { { "test", "x", "y" }, "'y'" },                  { { "test", "x", "--kv", "" }, "--kv" },  { { "test", "x", "-t", "0" }, "--threads" },
-        { { "test", "x", "--math", "bf16" }, "--math" },  { { "test", "x", "--svg", "" }, "--svg" },
-        { { "test", "x", "--html", "/dev/stdout" }, "--html: standard output" },                 { { "test", "x", "--svg", "/dev/fd/1" }, "--svg" },
-        { { "test", "x", "--json" }, NULL },              { { "test", "--flag", "--", "-x" }, NULL },  { { "test", "x", "--value=", "--html", "/dev/null" }, NULL },
+    static const struct {
+        const char *argv[7];
+        const char *says;
+    } rows[] = {
+        { { "test", "--frob", "x" }, "'--frob'" },
+        { { "test", "-q", "x" }, "'-q'" },
+        { { "test", "--value" }, "'--value' needs a value" },
+        { { "test", "--flag=1", "x" }, "'--flag' takes no value" },
+        { { "test" }, "X is missing" },
+        { { "test", "x", "y" }, "'y'" },
+        { { "test", "x", "--kv", "" }, "--kv" },
+        { { "test", "x", "-t", "0" }, "--threads" },
+        { { "test", "x", "--math", "bf16" }, "--math" },
+        { { "test", "x", "--svg", "" }, "--svg" },
+        { { "test", "x", "--html", "/dev/stdout" }, "--html: standard output" },
+        { { "test", "x", "--svg", "/dev/fd/1" }, "--svg" },
+        { { "test", "x", "--json" }, NULL },
+        { { "test", "--flag", "--", "-x" }, NULL },
+        { { "test", "x", "--value=", "--html", "/dev/null" }, NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char said[1000];
         int status = child(run_line, rows[i].argv, said, sizeof said);
-        if (rows[i].says ? status != CLI_USAGE || !strstr(said, rows[i].says) : status != 0 || *said)
+        if (rows[i].says ? status != CLI_USAGE || !strstr(said, rows[i].says)
+                         : status != 0 || *said)
             fail_msg("row %zu: status %d, '%s'", i, status, said);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bad_values), cmocka_unit_test(test_good_values), cmocka_unit_test(test_lines) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bad_values),
+                                        cmocka_unit_test(test_good_values),
+                                        cmocka_unit_test(test_lines) };
     return cmocka_run_group_tests_name("cli/opts", tests, NULL, NULL);
 }

@@ -6,8 +6,14 @@
 
 static void test_fits(void **state)
 {
-    static const char *const words[] = { "", "loading", "reading the prompt", "needles, main=fp4,index=mxfp4,window=fp8, ctx 65536, sample 1 of 4",
-                                         "caf\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0\xe5\xa5\xbd", "\xff\xfe broken" };
+    static const char *const words[] = {
+        "",
+        "loading",
+        "reading the prompt",
+        "needles, main=fp4,index=mxfp4,window=fp8, ctx 65536, sample 1 of 4",
+        "caf\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0\xe5\xa5\xbd",
+        "\xff\xfe broken"
+    };
     static const double fractions[] = { -1, 0, 0.004, 0.5, 0.999, 1, 7 };
     for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)
         for (int columns = 1; columns < 200; columns++)

@@ -1,5 +1,5 @@
-/* The bundled model: the reference's logits on it, the figures its README promises, the memory of a long prompt, and what a
- * decode step allocates. */
+/* The bundled model: the reference's logits on it, the figures its README promises, the memory of a
+ * long prompt, and what a decode step allocates. */
 #include <sys/resource.h>
 
 #include "golden.h"
@@ -24,37 +24,45 @@ static int32_t *heldout(mote_model *m, size_t n)
     return out;
 }
 
-/* tests/reference/nano-golden: prefill, decode, decoder replay, encoder replay at a cut of 128. With f32 caches nothing rounds and
- * all must agree. With the default formats this prompt is not a stable one: the reference itself, its activations disturbed
- * by 3e-7 of their rms, moves 38 or 40 of the 40 prefill rows by more than 2e-3 (two seeds) and the worst logit by 0.13
- * (docs/results/nano-eval.md); the tiny checkpoints' prompts were chosen to be stable and carry the strict bounds (model/golden). */
+/* tests/reference/nano-golden: prefill, decode, decoder replay, encoder replay at a cut of 128.
+ * With f32 caches nothing rounds and all must agree. With the default formats this prompt is not a
+ * stable one: the reference itself, its activations disturbed by 3e-7 of their rms, moves 38 or 40
+ * of the 40 prefill rows by more than 2e-3 (two seeds) and the worst logit by 0.13
+ * (docs/results/nano-eval.md); the tiny checkpoints' prompts were chosen to be stable and carry the
+ * strict bounds (model/golden). */
 static void golden_logits(void **state)
 {
     (void)state;
     mote_model *m = model_open(nano(), MOTE_MATH_FP32, 2);
-    mote__checkpoint *g = golden_open(source_path("tests/reference/nano-golden/nano.plainkv.n200.safetensors"));
+    mote__checkpoint *g = golden_open(
+        source_path("tests/reference/nano-golden/nano.plainkv.n200.safetensors"));
     deviation plain = { 0 }, quantised = { 0 };
     scenario(m, g, "main=f32,index=f32,window=f32", 128, 1e-3, &plain);
     mote__checkpoint_close(g);
     g = golden_open(source_path("tests/reference/nano-golden/nano.fp32.n200.safetensors"));
     scenario(m, g, NULL, 128, 2e-3, &quantised);
     mote__checkpoint_close(g);
-    printf("  f32 caches: %zu rows, worst %.2e; default: %zu rows, %zu over 2e-3, worst %.2e\n", plain.rows, plain.worst, quantised.rows,
-           quantised.over, quantised.worst);
+    printf("  f32 caches: %zu rows, worst %.2e; default: %zu rows, %zu over 2e-3, worst %.2e\n",
+           plain.rows, plain.worst, quantised.rows, quantised.over, quantised.worst);
     assert_int_equal(plain.rows, 40 + 4 + 8 + 4 + 8 + 4);
     assert_int_equal(plain.over, 0);
     assert_true(quantised.worst <= 0.5);
     mote_model_close(m);
 }
 
-/* Mean loss over the first 4,095 predicted tokens. The README's figures are single runs of another implementation (train/); a flipped
- * FP8 rounding spreads, so two right implementations differ by some 1e-4 (docs/results/nano-eval.md). */
+/* Mean loss over the first 4,095 predicted tokens. The README's figures are single runs of another
+ * implementation (train/); a flipped FP8 rounding spreads, so two right implementations differ by
+ * some 1e-4 (docs/results/nano-eval.md). */
 static void perplexity(void **state)
 {
     (void)state;
     if (strcmp(mote__kern()->name, "scalar") == 0)
-        skip();                                          /* minutes; model/bits proves the levels equal */
-    static const struct { const char *kv; double loss; } rows[] = { { "fp4", 2.99337 }, { "fp8", 2.99254 }, { "bf16", 2.99219 } };
+        /* minutes; model/bits proves the levels equal */
+        skip();
+    static const struct {
+        const char *kv;
+        double loss;
+    } rows[] = { { "fp4", 2.99337 }, { "fp8", 2.99254 }, { "bf16", 2.99219 } };
     mote_model *m = model_open(nano(), MOTE_MATH_FP32, 2);
     int32_t *ids = heldout(m, 4096);
     double got[3];
@@ -64,11 +72,13 @@ static void perplexity(void **state)
         if (mote_eval_window(m, ids, 4096, rows[i].kv, NULL, NULL, NULL, &r, &err))
             fail_msg("%s", err.message);
         got[i] = r.mean_loss;
-        printf("  %-4s loss %.5f (README %.5f), %g bytes a token\n", rows[i].kv, r.mean_loss, rows[i].loss, r.kv_bytes_per_token);
+        printf("  %-4s loss %.5f (README %.5f), %g bytes a token\n", rows[i].kv, r.mean_loss,
+               rows[i].loss, r.kv_bytes_per_token);
         assert_int_equal(r.n_predicted, 4095);
         assert_true(fabs(r.mean_loss - rows[i].loss) <= 0.001);
     }
-    /* three standard errors of such a difference over 4,095 tokens (0.0008, docs/results/nano-eval.md) */
+    /* three standard errors of such a difference over 4,095 tokens (0.0008,
+     * docs/results/nano-eval.md) */
     assert_true(fabs(got[0] - got[2] - 0.0012) <= 0.0025);
     assert_true(fabs(got[1] - got[2] - 0.0003) <= 0.0025);
     free(ids);
@@ -80,7 +90,8 @@ static void long_prompt(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip();                                              /* shadow memory is not ours; and it would take minutes */
+    /* shadow memory is not ours; and it would take minutes */
+    skip();
 #endif
     enum { N = 60000 };
     if (strcmp(mote__kern()->name, "scalar") == 0)
@@ -88,16 +99,19 @@ static void long_prompt(void **state)
     mote_model *m = model_open(nano(), MOTE_MATH_FP32, 2);
     int32_t *ids = heldout(m, N + 600);
     mote_session *s = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
-    feed(s, ids, 600, MOTE_LOGITS_LAST, NULL, NULL);     /* weights are mapped in, scratch has been there once */
+    /* weights are mapped in, scratch has been there once */
+    feed(s, ids, 600, MOTE_LOGITS_LAST, NULL, NULL);
     mote_memory before, after;
     mote_model_get_memory(m, &before);
     mote_session *t = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
     feed(t, ids, N, MOTE_LOGITS_LAST, NULL, NULL);
     mote_model_get_memory(m, &after);
-    size_t payload = (size_t)(mote_session_kv_bytes_per_token(t, NULL) * ((N + 255) / 256 * 256)), held = 0;
+    size_t payload = (size_t)(mote_session_kv_bytes_per_token(t, NULL) * ((N + 255) / 256 * 256)),
+           held = 0;
     for (int i = MOTE_MEM_KV_MAIN_CODES; i <= MOTE_MEM_KV_INDEX_SCALES; i++)
         held += after.bytes[i] - before.bytes[i];
-    printf("  60,000 tokens: cache %zu bytes, resident +%zu, peak +%zu\n", payload, after.rss - before.rss, after.peak_rss - before.rss);
+    printf("  60,000 tokens: cache %zu bytes, resident +%zu, peak +%zu\n", payload,
+           after.rss - before.rss, after.peak_rss - before.rss);
     assert_int_equal(held, payload);
     assert_true(after.peak_rss - before.rss <= payload + (64u << 20));
     mote_session_destroy(t);
@@ -106,7 +120,8 @@ static void long_prompt(void **state)
     mote_model_close(m);
 }
 
-/* Steady decode allocates nothing but the next cache block, and in that step alone its slab and what grows with the context. */
+/* Steady decode allocates nothing but the next cache block, and in that step alone its slab and
+ * what grows with the context. */
 static void steady_decode(void **state)
 {
     (void)state;
@@ -118,7 +133,8 @@ static void steady_decode(void **state)
         feed(s, ids + 700 + i, 1, MOTE_LOGITS_LAST, NULL, NULL);
     size_t blocks = s->seq.kv.n_blocks;
     for (size_t i = 704; i < 1500; i++) {
-        size_t calls = atomic_load(&m->meter.n_allocs), had = s->seq.kv.n_blocks, slabs = s->seq.kv.pool->n_slabs;
+        size_t calls = atomic_load(&m->meter.n_allocs), had = s->seq.kv.n_blocks,
+               slabs = s->seq.kv.pool->n_slabs;
         feed(s, ids + i, 1, MOTE_LOGITS_LAST, NULL, NULL);
         size_t n = atomic_load(&m->meter.n_allocs) - calls;
         if (s->seq.kv.n_blocks == had && n > 0)
@@ -132,7 +148,8 @@ static void steady_decode(void **state)
     mote_model_close(m);
 }
 
-/* Every allocation of opening, prefill, fork and decode fails once: an error each time, no leak, and the next try works. */
+/* Every allocation of opening, prefill, fork and decode fails once: an error each time, no leak,
+ * and the next try works. */
 static void failing_allocations(void **state)
 {
     (void)state;
@@ -165,7 +182,7 @@ static void failing_allocations(void **state)
             failures++;
             if (rc != MOTE_ENOMEM || !strstr(err.message, "out of memory"))
                 fail_msg("allocation %ld: code %d, '%s'", n, rc, err.message);
-            if (s && !f) {                               /* the session is still good */
+            if (s && !f) { /* the session is still good */
                 feeds = (mote_feed){ s, ids, 50, MOTE_LOGITS_LAST };
                 if (mote_step(m, &feeds, 1, NULL, NULL, &err))
                     fail_msg("after allocation %ld failed: %s", n, err.message);
@@ -183,7 +200,9 @@ static void failing_allocations(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(golden_logits), cmocka_unit_test(perplexity), cmocka_unit_test(long_prompt),
-                                        cmocka_unit_test(steady_decode), cmocka_unit_test(failing_allocations) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(golden_logits),
+                                        cmocka_unit_test(perplexity), cmocka_unit_test(long_prompt),
+                                        cmocka_unit_test(steady_decode),
+                                        cmocka_unit_test(failing_allocations) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

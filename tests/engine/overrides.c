@@ -1,4 +1,5 @@
-/* What only the lab asks for: a selection of another size, no candidate blocks, and how far one session's KV is from another's. */
+/* What only the lab asks for: a selection of another size, no candidate blocks, and how far one
+ * session's KV is from another's. */
 #include "golden.h"
 
 enum { N = 700 };
@@ -24,7 +25,9 @@ static int teardown(void **state)
 
 static mote_session *open_with(const char *kv, size_t topk, int all)
 {
-    mote_session_params p = { .kv = kv, .prefill = MOTE_PREFILL_FULL, .topk = topk, .all_candidates = all };
+    mote_session_params p = {
+        .kv = kv, .prefill = MOTE_PREFILL_FULL, .topk = topk, .all_candidates = all
+    };
     mote_session *s;
     mote_err err;
     if (mote_session_create(&s, model, &p, &err))
@@ -59,8 +62,10 @@ static void selection_of_another_size(void **state)
     (void)state;
     size_t k = model->net.config.index_topk;
     float *few = last_logits(0, 0, k, 256), *many = last_logits(0, 0, N, 256);
-    /* as long as everything visible is selected anyway, more changes nothing; the model's own size is the default */
-    assert_true(same(SIZE_MAX, 0, 256, few, k) && same(2 * k, 1, 256, few, k) && same(k, 0, 256, few, k));
+    /* as long as everything visible is selected anyway, more changes nothing; the model's own size
+     * is the default */
+    assert_true(same(SIZE_MAX, 0, 256, few, k) && same(2 * k, 1, 256, few, k) &&
+                same(k, 0, 256, few, k));
     assert_true(same(k, 0, 256, many, N));
     assert_false(same(SIZE_MAX, 0, 256, many, N));
     assert_false(same(k / 4, 0, 256, many, N));
@@ -71,21 +76,26 @@ static void selection_of_another_size(void **state)
     free(many);
 }
 
-/* How a sequence is cut into steps changes nothing, here neither; and sessions with and without share a step. */
+/* How a sequence is cut into steps changes nothing, here neither; and sessions with and without
+ * share a step. */
 static void any_cut_gives_the_same(void **state)
 {
     (void)state;
     float *all = last_logits(SIZE_MAX, 1, 300, 256);
     assert_true(same(SIZE_MAX, 1, 37, all, 300));
-    mote_session *wide = open_with("main=f32,index=f32,window=f32", SIZE_MAX, 1), *usual = open_with("main=f32,index=f32,window=f32", 0, 0);
+    mote_session *wide = open_with("main=f32,index=f32,window=f32", SIZE_MAX, 1),
+                 *usual = open_with("main=f32,index=f32,window=f32", 0, 0);
     mote_session *forked;
-    mote_feed f[2] = { { wide, ids, 299, MOTE_LOGITS_LAST }, { usual, ids, 299, MOTE_LOGITS_LAST } };
+    mote_feed f[2] = { { wide, ids, 299, MOTE_LOGITS_LAST },
+                       { usual, ids, 299, MOTE_LOGITS_LAST } };
     assert_int_equal(mote_step(model, f, 2, NULL, NULL, NULL), 0);
     assert_int_equal(mote_session_fork(&forked, wide, NULL), 0);
     size_t rows, first, vocab = model->net.config.vocab_size;
-    assert_memory_equal(feed(forked, ids + 299, 1, MOTE_LOGITS_LAST, &rows, &first), all, vocab * sizeof *all);
+    assert_memory_equal(feed(forked, ids + 299, 1, MOTE_LOGITS_LAST, &rows, &first), all,
+                        vocab * sizeof *all);
     float *plain = last_logits(0, 0, 300, 300);
-    assert_memory_equal(feed(usual, ids + 299, 1, MOTE_LOGITS_LAST, &rows, &first), plain, vocab * sizeof *plain);
+    assert_memory_equal(feed(usual, ids + 299, 1, MOTE_LOGITS_LAST, &rows, &first), plain,
+                        vocab * sizeof *plain);
     free(plain);
     free(all);
     mote_session_destroy(forked);
@@ -100,7 +110,7 @@ static void a_fork_has_the_last_logits(void **state)
     size_t vocab = model->net.config.vocab_size, rows, first, n, at;
     mote_session *s = open_with(NULL, 0, 0), *fork, *again;
     assert_int_equal(mote_session_fork(&fork, s, NULL), 0);
-    assert_null(mote_session_logits(fork, &n, NULL));                        /* nothing was run */
+    assert_null(mote_session_logits(fork, &n, NULL)); /* nothing was run */
     mote_session_destroy(fork);
     const float *all = feed(s, ids, 20, MOTE_LOGITS_ALL, &rows, &first);
     assert_true(rows > 1 && first + rows == 20);
@@ -108,15 +118,20 @@ static void a_fork_has_the_last_logits(void **state)
     const float *last = mote_session_logits(fork, &n, &at);
     assert_true(last && n == 1 && at == 19);
     assert_memory_equal(last, all + (rows - 1) * vocab, vocab * sizeof *last);
-    assert_int_equal(mote_session_fork(&again, fork, NULL), 0);              /* a fork of a fork */
+    /* a fork of a fork */
+    assert_int_equal(mote_session_fork(&again, fork, NULL), 0);
     assert_memory_equal(mote_session_logits(again, NULL, NULL), last, vocab * sizeof *last);
-    feed(s, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL);                       /* the fork keeps its own */
-    assert_memory_equal(mote_session_logits(fork, NULL, NULL), mote_session_logits(again, NULL, NULL), vocab * sizeof *last);
-    assert_memory_equal(feed(fork, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL), mote_session_logits(s, NULL, NULL), vocab * sizeof *last);
+    /* the fork keeps its own */
+    feed(s, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL);
+    assert_memory_equal(mote_session_logits(fork, NULL, NULL),
+                        mote_session_logits(again, NULL, NULL), vocab * sizeof *last);
+    assert_memory_equal(feed(fork, ids + 20, 1, MOTE_LOGITS_LAST, NULL, NULL),
+                        mote_session_logits(s, NULL, NULL), vocab * sizeof *last);
     feed(s, ids, 1, MOTE_LOGITS_NONE, NULL, NULL);
     mote_session_destroy(fork);
     assert_int_equal(mote_session_fork(&fork, s, NULL), 0);
-    assert_null(mote_session_logits(fork, &n, NULL));                        /* no logits were asked for */
+    /* no logits were asked for */
+    assert_null(mote_session_logits(fork, &n, NULL));
     assert_int_equal(n, 0);
     mote_session_destroy(again);
     mote_session_destroy(fork);
@@ -148,20 +163,28 @@ static void stored_kv_is_compared(void **state)
 {
     (void)state;
     const mote__config *c = &model->net.config;
-    mote_session *base = open_with("main=f32,index=f32,window=f32", 0, 0), *fp4 = open_with(NULL, 0, 0), *bf16 = open_with("main=bf16,index=bf16,window=bf16", 0, 0);
+    mote_session *base = open_with("main=f32,index=f32,window=f32", 0, 0),
+                 *fp4 = open_with(NULL, 0, 0),
+                 *bf16 = open_with("main=bf16,index=bf16,window=bf16", 0, 0);
     feed(base, ids, 301, MOTE_LOGITS_NONE, NULL, NULL);
     feed(fp4, ids, 301, MOTE_LOGITS_NONE, NULL, NULL);
     feed(bf16, ids, 301, MOTE_LOGITS_NONE, NULL, NULL);
-    json_t *zero = errors_of(base, base), *coarse = errors_of(fp4, base), *fine = errors_of(bf16, base), *row;
+    json_t *zero = errors_of(base, base), *coarse = errors_of(fp4, base),
+           *fine = errors_of(bf16, base), *row;
     assert_int_equal(json_array_size(coarse), 2 * c->n_kv_sources + c->n_layers);
     size_t i;
-    json_array_foreach(coarse, i, row) {
+    json_array_foreach(coarse, i, row)
+    {
         const json_t *z = json_array_get(zero, i), *f = json_array_get(fine, i);
-        assert_true(json_number_value(json_object_get(z, "error")) == 0 && json_number_value(json_object_get(z, "rounding")) == 0);
-        double rounding = json_number_value(json_object_get(row, "rounding")), error = json_number_value(json_object_get(row, "error"));
+        assert_true(json_number_value(json_object_get(z, "error")) == 0 &&
+                    json_number_value(json_object_get(z, "rounding")) == 0);
+        double rounding = json_number_value(json_object_get(row, "rounding")),
+               error = json_number_value(json_object_get(row, "error"));
         int is_window = !strcmp(json_string_value(json_object_get(row, "part")), "window");
-        /* half a step of E2M1 is at most 1/6 of the group's maximum; E4M3 has 3 bits behind the leading one, BF16 7 */
-        assert_true(is_window ? rounding > 0.005 && rounding < 1.0 / 16 : rounding > 0.03 && rounding < 1.0 / 6);
+        /* half a step of E2M1 is at most 1/6 of the group's maximum; E4M3 has 3 bits behind the
+         * leading one, BF16 7 */
+        assert_true(is_window ? rounding > 0.005 && rounding < 1.0 / 16
+                              : rounding > 0.03 && rounding < 1.0 / 6);
         assert_true(error > 0.001 && error < 1);
         double finer = json_number_value(json_object_get(f, "rounding"));
         assert_true(finer > 1e-4 && finer < 1.0 / 256);
@@ -171,7 +194,8 @@ static void stored_kv_is_compared(void **state)
     }
     /* layer 0's window comes straight from the embedding: nothing before it was rounded */
     row = json_array_get(coarse, 2 * c->n_kv_sources);
-    assert_true(fabs(json_number_value(json_object_get(row, "rounding")) - json_number_value(json_object_get(row, "error"))) < 1e-6);
+    assert_true(fabs(json_number_value(json_object_get(row, "rounding")) -
+                     json_number_value(json_object_get(row, "error"))) < 1e-6);
     json_decref(zero);
     json_decref(coarse);
     json_decref(fine);
@@ -187,9 +211,11 @@ static void stored_kv_is_compared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selection_of_another_size), cmocka_unit_test(any_cut_gives_the_same),
+        cmocka_unit_test(selection_of_another_size),
+        cmocka_unit_test(any_cut_gives_the_same),
         cmocka_unit_test(a_fork_has_the_last_logits),
-        cmocka_unit_test(no_store_with_a_selection_of_its_own), cmocka_unit_test(stored_kv_is_compared),
+        cmocka_unit_test(no_store_with_a_selection_of_its_own),
+        cmocka_unit_test(stored_kv_is_compared),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

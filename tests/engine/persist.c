@@ -1,5 +1,5 @@
-/* Sessions over a store: what is reused of a prompt, that exact replay and snapshots change nothing, and that bounded replay
- * is the reference's. */
+/* Sessions over a store: what is reused of a prompt, that exact replay and snapshots change
+ * nothing, and that bounded replay is the reference's. */
 #include <unistd.h>
 
 #include "golden.h"
@@ -27,13 +27,15 @@ static void remove_dir(void) { remove_tree(dir); }
 static const int32_t *prompt(void)
 {
     static int32_t ids[N];
-    mote__checkpoint *g = golden_open(source_path("tests/reference/nano-golden/nano.plainkv.replay.safetensors"));
+    mote__checkpoint *g = golden_open(
+        source_path("tests/reference/nano-golden/nano.plainkv.replay.safetensors"));
     memcpy(ids, golden_i32(g, "ids", NULL, NULL), sizeof ids);
     mote__checkpoint_close(g);
     return ids;
 }
 
-static mote_session *over(mote_model *m, mote_store *store, const char *kv, mote_prefill prefill, const char *ns)
+static mote_session *over(mote_model *m, mote_store *store, const char *kv, mote_prefill prefill,
+                          const char *ns)
 {
     mote_session *s = session_open(m, kv, prefill);
     mote_err err;
@@ -65,7 +67,10 @@ static void put_prompt(mote_model *m, const char *kv, size_t n, const char *ns)
 static void divergence(void **state)
 {
     (void)state;
-    static const struct { size_t at, reused; } cases[] = { { 0, 0 }, { 255, 0 }, { 256, 256 }, { 257, 256 }, { 511, 256 }, { 512, 512 }, { 513, 512 } };
+    static const struct {
+        size_t at, reused;
+    } cases[] = { { 0, 0 },     { 255, 0 },   { 256, 256 }, { 257, 256 },
+                  { 511, 256 }, { 512, 512 }, { 513, 512 } };
     fresh_dir();
     mote_model *m = model_open(source_path("models/nano"), MOTE_MATH_FP32, 2);
     put_prompt(m, NULL, N, NULL);
@@ -96,7 +101,8 @@ static void divergence(void **state)
     remove_dir();
 }
 
-/* --replay exact: the cold run's logits, bit for bit, and its decoding; also when the whole prompt is stored. */
+/* --replay exact: the cold run's logits, bit for bit, and its decoding; also when the whole prompt
+ * is stored. */
 static void exact_replay(void **state)
 {
     (void)state;
@@ -109,14 +115,18 @@ static void exact_replay(void **state)
     for (size_t i = 0; i < 4; i++)
         for (int mode = 0; mode < 2; mode++) {
             mote_prefill prefill = mode ? MOTE_PREFILL_BOUNDED : MOTE_PREFILL_EXACT;
-            mote_session *cold = session_open(m, NULL, prefill), *warm = over(m, store, NULL, prefill, NULL);
+            mote_session *cold = session_open(m, NULL, prefill),
+                         *warm = over(m, store, NULL, prefill, NULL);
             feed(cold, prompt(), lengths[i], MOTE_LOGITS_LAST, NULL, NULL);
             mote_restored r = restore(warm, prompt(), lengths[i], MOTE_REPLAY_EXACT);
             assert_int_equal(r.reused_tokens, lengths[i] / 256 * 256);
-            feed(warm, prompt() + r.reused_tokens, lengths[i] - r.reused_tokens, MOTE_LOGITS_LAST, NULL, NULL);
-            assert_memory_equal(mote_session_logits(cold, NULL, NULL), mote_session_logits(warm, NULL, NULL), vocab * 4);
+            feed(warm, prompt() + r.reused_tokens, lengths[i] - r.reused_tokens, MOTE_LOGITS_LAST,
+                 NULL, NULL);
+            assert_memory_equal(mote_session_logits(cold, NULL, NULL),
+                                mote_session_logits(warm, NULL, NULL), vocab * 4);
             for (int32_t k = 0; k < STEPS; k++) {
-                const float *a = feed(cold, &k, 1, MOTE_LOGITS_LAST, NULL, NULL), *b = feed(warm, &k, 1, MOTE_LOGITS_LAST, NULL, NULL);
+                const float *a = feed(cold, &k, 1, MOTE_LOGITS_LAST, NULL, NULL),
+                            *b = feed(warm, &k, 1, MOTE_LOGITS_LAST, NULL, NULL);
                 assert_memory_equal(a, b, vocab * 4);
             }
             assert_int_equal(warm->approximate_from == UINT64_MAX, 1);
@@ -136,15 +146,20 @@ static void bounded_replay(void **state)
     fresh_dir();
     mote_model *m = model_open(source_path("models/nano"), MOTE_MATH_FP32, 2);
     size_t vocab = m->net.config.vocab_size, rows = 0, got = 0;
-    mote__checkpoint *g = golden_open(source_path("tests/reference/nano-golden/nano.plainkv.replay.safetensors"));
-    static const struct { const char *name; size_t cut; } cases[] = { { "cut256", 256 }, { "cut512", 512 } };
+    mote__checkpoint *g = golden_open(
+        source_path("tests/reference/nano-golden/nano.plainkv.replay.safetensors"));
+    static const struct {
+        const char *name;
+        size_t cut;
+    } cases[] = { { "cut256", 256 }, { "cut512", 512 } };
     for (size_t i = 0; i < 2; i++) {
         put_prompt(m, kv, cases[i].cut, cases[i].name);
         mote_store *store = store_open();
         mote_session *s = over(m, store, kv, MOTE_PREFILL_BOUNDED, cases[i].name);
         mote_restored r = restore(s, prompt(), N, MOTE_REPLAY_BOUNDED);
         assert_int_equal(r.reused_tokens, cases[i].cut);
-        const float *x = feed(s, prompt() + r.reused_tokens, N - r.reused_tokens, MOTE_LOGITS_ALL, &got, NULL);
+        const float *x = feed(s, prompt() + r.reused_tokens, N - r.reused_tokens, MOTE_LOGITS_ALL,
+                              &got, NULL);
         const float *want = golden_f32(g, cases[i].name, &rows, NULL);
         deviation d = { 0 };
         compare_rows(&d, want, x + (got - rows) * vocab, rows, vocab, 1e-3);
@@ -160,7 +175,8 @@ static void bounded_replay(void **state)
     remove_dir();
 }
 
-/* What is computed after a bounded replay is approximate, is stored as such, and exact runs do not read it. */
+/* What is computed after a bounded replay is approximate, is stored as such, and exact runs do not
+ * read it. */
 static void provenance(void **state)
 {
     (void)state;
@@ -171,7 +187,8 @@ static void provenance(void **state)
     mote_session *s = over(m, store, NULL, MOTE_PREFILL_BOUNDED, NULL);
     mote_restored r = restore(s, prompt(), N, MOTE_REPLAY_BOUNDED);
     assert_int_equal(r.reused_tokens, 256);
-    feed(s, prompt() + 256, N - 256, MOTE_LOGITS_NONE, NULL, NULL);      /* block 1 is approximate */
+    /* block 1 is approximate */
+    feed(s, prompt() + 256, N - 256, MOTE_LOGITS_NONE, NULL, NULL);
     mote_session_destroy(s);
     mote_store_close(store);
     store = store_open();
@@ -195,7 +212,8 @@ static void provenance(void **state)
     remove_dir();
 }
 
-/* A conversation saved at the end of a turn goes on in another process as if it had never left memory, without replay. */
+/* A conversation saved at the end of a turn goes on in another process as if it had never left
+ * memory, without replay. */
 static void snapshots(void **state)
 {
     (void)state;
@@ -214,7 +232,9 @@ static void snapshots(void **state)
             assert_int_equal(mote_session_snapshot(s, &err), 0);
             float *want = malloc(STEPS * vocab * 4);
             for (size_t k = 0; k < STEPS; k++)
-                memcpy(want + k * vocab, feed(s, prompt() + saved_at[i] + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab * 4);
+                memcpy(want + k * vocab,
+                       feed(s, prompt() + saved_at[i] + k, 1, MOTE_LOGITS_LAST, NULL, NULL),
+                       vocab * 4);
             mote_session_destroy(s);
             mote_store_close(store);
             mote_model_close(m);
@@ -227,7 +247,10 @@ static void snapshots(void **state)
             assert_int_equal(r.from_snapshot, 1);
             assert_int_equal(r.replay_tokens, 0);
             for (size_t k = 0; k < STEPS; k++)
-                assert_memory_equal(want + k * vocab, feed(s, prompt() + saved_at[i] + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab * 4);
+                assert_memory_equal(want + k * vocab,
+                                    feed(s, prompt() + saved_at[i] + k, 1, MOTE_LOGITS_LAST, NULL,
+                                         NULL),
+                                    vocab * 4);
             free(want);
             mote_session_destroy(s);
             mote_store_close(store);
@@ -240,7 +263,10 @@ static void snapshots(void **state)
 static void beyond_a_snapshot(void **state)
 {
     (void)state;
-    static const struct { size_t saved_at, restored; int from_snapshot; } cases[] = { { 266, 512, 0 }, { 500, 500, 1 } };
+    static const struct {
+        size_t saved_at, restored;
+        int from_snapshot;
+    } cases[] = { { 266, 512, 0 }, { 500, 500, 1 } };
     fresh_dir();
     mote_model *m = model_open(source_path("models/nano"), MOTE_MATH_FP32, 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -269,7 +295,8 @@ static void beyond_a_snapshot(void **state)
     remove_dir();
 }
 
-/* Regenerating within one session and diverging from a stored conversation keep what is before the divergence. */
+/* Regenerating within one session and diverging from a stored conversation keep what is before the
+ * divergence. */
 static void small_things(void **state)
 {
     (void)state;
@@ -277,14 +304,17 @@ static void small_things(void **state)
     mote_model *m = model_open(source_path("models/nano"), MOTE_MATH_FP32, 2);
     mote_session *s = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
     mote_err err;
-    assert_int_equal(mote_session_restore(s, prompt(), N, MOTE_REPLAY_BOUNDED, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_session_restore(s, prompt(), N, MOTE_REPLAY_BOUNDED, NULL, &err),
+                     MOTE_EINVAL);
     assert_int_equal(mote_session_snapshot(s, &err), MOTE_EINVAL);
     mote_store *store = store_open();
     assert_int_equal(mote_session_use_store(s, store, NULL, &err), 0);
     assert_int_equal(mote_session_snapshot(s, &err), MOTE_EINVAL);
-    assert_int_equal(restore(s, prompt(), N, MOTE_REPLAY_BOUNDED).reused_tokens, 0);     /* an empty store */
+    /* an empty store */
+    assert_int_equal(restore(s, prompt(), N, MOTE_REPLAY_BOUNDED).reused_tokens, 0);
     feed(s, prompt(), N, MOTE_LOGITS_NONE, NULL, NULL);
-    assert_int_equal(mote_session_restore(s, prompt(), N, MOTE_REPLAY_BOUNDED, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_session_restore(s, prompt(), N, MOTE_REPLAY_BOUNDED, NULL, &err),
+                     MOTE_EINVAL);
     assert_int_equal(s->chain.n_blocks, 2);
     mote__chain before = s->chain;
     mote_session *f;
@@ -292,7 +322,8 @@ static void small_things(void **state)
     assert_int_equal(mote_session_truncate(f, 260, MOTE_REPLAY_EXACT, NULL, &err), 0);
     assert_int_equal(f->chain.n_blocks, 1);
     feed(f, prompt() + 260, N - 260, MOTE_LOGITS_NONE, NULL, NULL);
-    assert_memory_equal(&f->chain, &before, sizeof before);                              /* the same tokens, the same names */
+    /* the same tokens, the same names */
+    assert_memory_equal(&f->chain, &before, sizeof before);
     mote_session_destroy(f);
     mote_session_destroy(s);
     mote_store_close(store);
@@ -302,8 +333,11 @@ static void small_things(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(divergence), cmocka_unit_test(exact_replay), cmocka_unit_test(bounded_replay),
-                                        cmocka_unit_test(provenance), cmocka_unit_test(snapshots),
-                                        cmocka_unit_test(beyond_a_snapshot), cmocka_unit_test(small_things) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divergence),     cmocka_unit_test(exact_replay),
+        cmocka_unit_test(bounded_replay), cmocka_unit_test(provenance),
+        cmocka_unit_test(snapshots),      cmocka_unit_test(beyond_a_snapshot),
+        cmocka_unit_test(small_things)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

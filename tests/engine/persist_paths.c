@@ -8,7 +8,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain builds. */
+/* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain
+ * builds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EPISODES = 4 };
 #else
@@ -445,8 +446,8 @@ static void in_the_queue(void **state)
     mote_session *others[8];
     for (size_t i = 0; i < 8; i++) {
         others[i] = over(i == 7 ? twin : m, store, MOTE_PREFILL_FULL);
-        mote_restored got =
-            restore(others[i], ids[i % 2], 610, i % 2 ? MOTE_REPLAY_EXACT : MOTE_REPLAY_BOUNDED);
+        mote_restored got = restore(others[i], ids[i % 2], 610,
+                                    i % 2 ? MOTE_REPLAY_EXACT : MOTE_REPLAY_BOUNDED);
         /* the other sequence has the first block in common, and the second from whoever computed it
          * first */
         assert_int_equal(got.reused_tokens, i % 2 == 0 ? 600 : i == 1 ? 256 : 512);

@@ -1,10 +1,12 @@
-/* Whatever happens to sessions over one store (restored, fed in pieces, saved, cut back, forked, in the company of approximate ones), an exact
- * session says at each position what one full pass over the same tokens says, bit for bit. Random walks, repeatable by their seed. */
+/* Whatever happens to sessions over one store (restored, fed in pieces, saved, cut back, forked, in
+ * the company of approximate ones), an exact session says at each position what one full pass over
+ * the same tokens says, bit for bit. Random walks, repeatable by their seed. */
 #include "golden.h"
 
 #include <unistd.h>
 
-/* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain builds. */
+/* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain
+ * builds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EPISODES = 6 };
 #else
@@ -12,7 +14,7 @@ enum { EPISODES = 25 };
 #endif
 enum { N = 1100, SEQUENCES = 4, MOVES = 7 };
 static int32_t ids[SEQUENCES][N];
-static float *want[SEQUENCES];             /* [N][vocab], of a full pass */
+static float *want[SEQUENCES]; /* [N][vocab], of a full pass */
 static size_t vocab;
 static char dir[64];
 
@@ -37,8 +39,10 @@ static void feed_to(mote_session *s, size_t k, size_t to, rnd *r, int exact, uin
         at += n;
         assert_int_equal(mote_session_length(s), at);
         assert_memory_equal(mote_session_tokens(s), ids[k], at * sizeof(int32_t));
-        if (exact && (rows != 1 || first != at - 1 || memcmp(x, want[k] + (at - 1) * vocab, vocab * sizeof *x)))
-            fail_msg("seed %llu: sequence %zu, position %zu is not what a full pass says", (unsigned long long)seed, k, at - 1);
+        if (exact && (rows != 1 || first != at - 1 ||
+                      memcmp(x, want[k] + (at - 1) * vocab, vocab * sizeof *x)))
+            fail_msg("seed %llu: sequence %zu, position %zu is not what a full pass says",
+                     (unsigned long long)seed, k, at - 1);
     } while (at < to);
 }
 
@@ -62,7 +66,8 @@ static void episode(mote_model *m, mote_store *store, uint64_t seed)
         case 0:
         case 1:
             if (length < N)
-                feed_to(s, k, length + 1 + rnd_below(&r, N - length < 200 ? N - length : 200), &r, exact, seed);
+                feed_to(s, k, length + 1 + rnd_below(&r, N - length < 200 ? N - length : 200), &r,
+                        exact, seed);
             break;
         case 2:
             if (mote_session_snapshot(s, &err))
@@ -76,7 +81,8 @@ static void episode(mote_model *m, mote_store *store, uint64_t seed)
             if (mote_session_truncate(s, to, replay, &cut, &err))
                 fail_msg("seed %llu: %s", (unsigned long long)seed, err.message);
             assert_true(cut.length <= to);
-            /* the walk goes on along another sequence with the same beginning, as an edited turn does */
+            /* the walk goes on along another sequence with the same beginning, as an edited turn
+             * does */
             for (size_t other = 0; other < SEQUENCES; other++)
                 if (rnd_below(&r, 2) && !memcmp(ids[other], ids[k], cut.length * sizeof(int32_t)))
                     k = other;
@@ -88,7 +94,8 @@ static void episode(mote_model *m, mote_store *store, uint64_t seed)
             mote_session *copy;
             if (mote_session_fork(&copy, s, &err))
                 fail_msg("seed %llu: %s", (unsigned long long)seed, err.message);
-            if (rnd_below(&r, 2)) {                            /* either may go on; the other ends */
+            /* either may go on; the other ends */
+            if (rnd_below(&r, 2)) {
                 mote_session *t = s;
                 s = copy;
                 copy = t;
@@ -131,7 +138,8 @@ static void walks(void **state)
             if (!store && mote_store_open(&store, dir, NULL, &err))
                 fail_msg("%s", err.message);
             episode(m, store, seed0 + e);
-            if (e % 4 == 3) {                                  /* as often from disk as while the writer is at work */
+            /* as often from disk as while the writer is at work */
+            if (e % 4 == 3) {
                 mote_store_close(store);
                 store = NULL;
             }

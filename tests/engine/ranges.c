@@ -1,6 +1,7 @@
-/* Both ends of every range of config.json: a made-up checkpoint with that value loads and runs a few tokens in both kinds of math, or is
- * refused by a line that names the key. Under ASan this holds every fixed array of the code against the range. Large tensors are
- * holes in a sparse file behind their first values. */
+/* Both ends of every range of config.json: a made-up checkpoint with that value loads and runs a
+ * few tokens in both kinds of math, or is refused by a line that names the key. Under ASan this
+ * holds every fixed array of the code against the range. Large tensors are holes in a sparse file
+ * behind their first values. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -14,33 +15,55 @@
 #include "file/names.h"
 #include "num/formats.h"
 
-static const char v41[] =
-    "{'model_type':'deepseek_v41','vocab_size':64,'hidden_size':32,'num_hidden_layers':5,'num_attention_heads':2,'head_dim':32,"
-    "'qk_rope_head_dim':8,'q_lora_rank':32,'o_lora_rank':32,'o_groups':2,'moe_intermediate_size':32,'n_routed_experts':3,"
-    "'num_experts_per_tok':2,'sliding_window':4,'rms_norm_eps':1e-6,'rope_theta':10000,'compress_rope_theta':160000,"
-    "'max_position_embeddings':4096,'rope_scaling':{'rope_type':'yarn','factor':4,'original_max_position_embeddings':64},"
-    "'index_n_heads':2,'index_head_dim':32,'index_topk':3,'candidate_source_layer_id':2,'candidate_topk_blocks':3,"
-    "'candidate_block_size':2,'hc_mult':2,'hc_sinkhorn_iters':3,'hc_eps':1e-6,'compress_ratios':[0,2,1,1,1],"
-    "'kv_source_layer_ids':[1,2],'index_source_layer_ids':[1,2,3],'engram_layer_ids':[0],'engram_num_embeddings':[1],"
-    "'engram_max_ngram_size':3,'engram_vocab_size':5,'engram_n_heads':2,'engram_head_dim':32,'engram_pad_token_id':2,"
-    "'engram_compressed_vocab_size':7}";
-static const char dense[] =
-    "{'model_type':'qwen3','vocab_size':64,'hidden_size':32,'num_hidden_layers':2,'num_attention_heads':4,'num_key_value_heads':2,"
-    "'head_dim':16,'intermediate_size':32,'rms_norm_eps':1e-6,'rope_theta':10000,'max_position_embeddings':4096}";
+static const char v41[] = "{'model_type':'deepseek_v41','vocab_size':64,'hidden_size':32,'num_"
+                          "hidden_layers':5,'num_attention_heads':2,'head_dim':32,"
+                          "'qk_rope_head_dim':8,'q_lora_rank':32,'o_lora_rank':32,'o_groups':2,'"
+                          "moe_intermediate_size':32,'n_routed_experts':3,"
+                          "'num_experts_per_tok':2,'sliding_window':4,'rms_norm_eps':1e-6,'rope_"
+                          "theta':10000,'compress_rope_theta':160000,"
+                          "'max_position_embeddings':4096,'rope_scaling':{'rope_type':'yarn','"
+                          "factor':4,'original_max_position_embeddings':64},"
+                          "'index_n_heads':2,'index_head_dim':32,'index_topk':3,'candidate_source_"
+                          "layer_id':2,'candidate_topk_blocks':3,"
+                          "'candidate_block_size':2,'hc_mult':2,'hc_sinkhorn_iters':3,'hc_eps':1e-"
+                          "6,'compress_ratios':[0,2,1,1,1],"
+                          "'kv_source_layer_ids':[1,2],'index_source_layer_ids':[1,2,3],'engram_"
+                          "layer_ids':[0],'engram_num_embeddings':[1],"
+                          "'engram_max_ngram_size':3,'engram_vocab_size':5,'engram_n_heads':2,'"
+                          "engram_head_dim':32,'engram_pad_token_id':2,"
+                          "'engram_compressed_vocab_size':7}";
+static const char dense[] = "{'model_type':'qwen3','vocab_size':64,'hidden_size':32,'num_hidden_"
+                            "layers':2,'num_attention_heads':4,'num_key_value_heads':2,"
+                            "'head_dim':16,'intermediate_size':32,'rms_norm_eps':1e-6,'rope_theta':"
+                            "10000,'max_position_embeddings':4096}";
 
 /* One layer, one expert, no candidates and no Engram: for values that make every matrix large. */
-#define SMALL "'num_hidden_layers':1,'compress_ratios':[2],'kv_source_layer_ids':[0],'index_source_layer_ids':[0],"        \
-              "'candidate_source_layer_id':-1,'n_routed_experts':1,'num_experts_per_tok':1,'vocab_size':8,"                \
-              "'num_attention_heads':1,'o_groups':1,'index_n_heads':1,'engram_layer_ids':[],'engram_num_embeddings':[]"
+#define SMALL                                                                                     \
+    "'num_hidden_layers':1,'compress_ratios':[2],'kv_source_layer_ids':[0],'index_source_layer_"  \
+    "ids':[0],"                                                                                   \
+    "'candidate_source_layer_id':-1,'n_routed_experts':1,'num_experts_per_tok':1,'vocab_size':8," \
+    "'num_attention_heads':1,'o_groups':1,'index_n_heads':1,'engram_layer_ids':[],'engram_num_"   \
+    "embeddings':[]"
 #define NO_ENGRAM "'engram_layer_ids':[],'engram_num_embeddings':[]"
-#define DEEP "@layers"                           /* 256 layers, each a source: lists are made by deepen */
+#define DEEP "@layers" /* 256 layers, each a source: lists are made by deepen */
 
-/* What the other fields must be for an end to be possible; refused: words of the line where it never is. */
-struct end { const char *with, *refused; };
-static const struct rule { const char *key; struct end low, high; } rules_v41[] = {
-    { "vocab_size", { "'engram_compressed_vocab_size':1,'engram_pad_token_id':0", 0 }, { "'hidden_size':32", 0 } },
+/* What the other fields must be for an end to be possible; refused: words of the line where it
+ * never is. */
+struct end {
+    const char *with, *refused;
+};
+static const struct rule {
+    const char *key;
+    struct end low, high;
+} rules_v41[] = {
+    { "vocab_size",
+      { "'engram_compressed_vocab_size':1,'engram_pad_token_id':0", 0 },
+      { "'hidden_size':32", 0 } },
     { "hidden_size", { 0 }, { SMALL ",'hc_mult':1", 0 } },
-    { "num_hidden_layers", { "'compress_ratios':[1],'kv_source_layer_ids':[0],'index_source_layer_ids':[0],'candidate_source_layer_id':-1", 0 },
+    { "num_hidden_layers",
+      { "'compress_ratios':[1],'kv_source_layer_ids':[0],'index_source_layer_ids':[0],'candidate_"
+        "source_layer_id':-1",
+        0 },
       { DEEP, 0 } },
     { "num_attention_heads", { "'o_groups':1", 0 }, { 0 } },
     { "head_dim", { 0 }, { 0 } },
@@ -57,40 +80,63 @@ static const struct rule { const char *key; struct end low, high; } rules_v41[] 
     { "candidate_block_size", { "'candidate_source_layer_id':-1", 0 }, { 0 } },
     { "engram_max_ngram_size", { NO_ENGRAM, 0 }, { "'engram_n_heads':32", 0 } },
     { "engram_vocab_size", { NO_ENGRAM, 0 }, { NO_ENGRAM, 0 } },
-    { "engram_n_heads", { NO_ENGRAM, 0 }, { "'engram_max_ngram_size':8,'hidden_size':64,'hc_mult':8", 0 } },
+    { "engram_n_heads",
+      { NO_ENGRAM, 0 },
+      { "'engram_max_ngram_size':8,'hidden_size':64,'hc_mult':8", 0 } },
     { "engram_head_dim", { NO_ENGRAM, 0 }, { 0 } },
-    { "engram_pad_token_id", { 0 }, { 0, "'engram_pad_token_id' is 16777215, outside the vocabulary" } },
-    { "engram_compressed_vocab_size", { NO_ENGRAM, 0 }, { 0, "'engram_compressed_vocab_size' is 16777216, outside 1 to 'vocab_size'" } },
+    { "engram_pad_token_id",
+      { 0 },
+      { 0, "'engram_pad_token_id' is 16777215, outside the vocabulary" } },
+    { "engram_compressed_vocab_size",
+      { NO_ENGRAM, 0 },
+      { 0, "'engram_compressed_vocab_size' is 16777216, outside 1 to 'vocab_size'" } },
 };
 static const struct rule rules_dense[] = {
     { "vocab_size", { 0 }, { "'hidden_size':2", 0 } },
-    { "hidden_size", { 0 }, { "'num_hidden_layers':1,'vocab_size':8,'head_dim':2,'num_attention_heads':1,'num_key_value_heads':1,'intermediate_size':2", 0 } },
+    { "hidden_size",
+      { 0 },
+      { "'num_hidden_layers':1,'vocab_size':8,'head_dim':2,'num_attention_heads':1,'num_key_value_"
+        "heads':1,'intermediate_size':2",
+        0 } },
     { "intermediate_size", { 0 }, { "'num_hidden_layers':1", 0 } },
     { "num_attention_heads", { "'num_key_value_heads':1", 0 }, { "'num_key_value_heads':1", 0 } },
     { "num_key_value_heads", { 0 }, { "'num_attention_heads':1024", 0 } },
 };
 
 /* Values that are no end of a table's row. */
-static const struct more { int dense; const char *with; } more[] = {
-    { 0, "'compress_ratios':[16,16,8,8,8],'kv_source_layer_ids':[0,2],'index_source_layer_ids':[0,2,3]" },
-    { 0, "'compress_ratios':[4,4,1,1,1],'kv_source_layer_ids':[0,2],'index_source_layer_ids':[0,2,3],'candidate_block_size':1,"
+static const struct more {
+    int dense;
+    const char *with;
+} more[] = {
+    { 0, "'compress_ratios':[16,16,8,8,8],'kv_source_layer_ids':[0,2],'index_source_layer_ids':[0,"
+         "2,3]" },
+    { 0, "'compress_ratios':[4,4,1,1,1],'kv_source_layer_ids':[0,2],'index_source_layer_ids':[0,2,"
+         "3],'candidate_block_size':1,"
          "'candidate_topk_blocks':1048576" },
-    { 0, "'hc_mult':5" }, { 0, "'o_groups':65,'num_attention_heads':65" }, { 0, "'o_groups':128,'num_attention_heads':128" },
-    { 0, "'head_dim':1024" }, { 0, "'head_dim':512,'qk_rope_head_dim':512,'index_head_dim':544" },
+    { 0, "'hc_mult':5" },
+    { 0, "'o_groups':65,'num_attention_heads':65" },
+    { 0, "'o_groups':128,'num_attention_heads':128" },
+    { 0, "'head_dim':1024" },
+    { 0, "'head_dim':512,'qk_rope_head_dim':512,'index_head_dim':544" },
     { 0, "'qk_rope_head_dim':514,'head_dim':544,'index_head_dim':1024" },
-    { 0, "'num_hidden_layers':16,'compress_ratios':[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],'kv_source_layer_ids':[0],'index_source_layer_ids':[0],"
+    { 0, "'num_hidden_layers':16,'compress_ratios':[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],'kv_source_"
+         "layer_ids':[0],'index_source_layer_ids':[0],"
          "'candidate_source_layer_id':0,'engram_layer_ids':[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15],"
          "'engram_num_embeddings':[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]" },
-    { 0, "'scoring_func':'softmax'" }, { 0, "'scoring_func':'sigmoid'" },
-    { 0, "'rope_scaling':{'rope_type':'yarn','factor':1,'beta_fast':1000000,'beta_slow':0.001,'original_max_position_embeddings':1}" },
+    { 0, "'scoring_func':'softmax'" },
+    { 0, "'scoring_func':'sigmoid'" },
+    { 0, "'rope_scaling':{'rope_type':'yarn','factor':1,'beta_fast':1000000,'beta_slow':0.001,'"
+         "original_max_position_embeddings':1}" },
     { 0, "'rope_scaling':{'rope_type':'yarn','factor':1000000,'beta_fast':0.001,'beta_slow':0.001,"
          "'original_max_position_embeddings':1073741824}" },
-    { 1, "'rope_scaling':{'rope_type':'yarn','factor':1000000,'beta_fast':1000000,'beta_slow':0.001,"
-         "'original_max_position_embeddings':1073741824,'attention_factor':1000}" },
-    { 1, "'head_dim':2,'hidden_size':2" }, { 1, "'tie_word_embeddings':true,'num_key_value_heads':1" },
+    { 1,
+      "'rope_scaling':{'rope_type':'yarn','factor':1000000,'beta_fast':1000000,'beta_slow':0.001,"
+      "'original_max_position_embeddings':1073741824,'attention_factor':1000}" },
+    { 1, "'head_dim':2,'hidden_size':2" },
+    { 1, "'tie_word_embeddings':true,'num_key_value_heads':1" },
 };
 
-/* ---- a checkpoint from a configuration -------------------------------------------------------------------------------- */
+/* ---- a checkpoint from a configuration ---- */
 
 static json_t *parse_quoted(const char *text)
 {
@@ -153,14 +199,20 @@ static int settle(mote__config *c, json_t *root, mote_err *err)
     for (size_t i = 0; !rc && i < c->n_engram_layers; i++) {
         memset(tables, 0, sizeof tables);
         mote__engram_tables(tables, c, NULL);
-        json_array_set_new(json_object_get(root, "engram_num_embeddings"), i, json_integer((json_int_t)tables[i].n_rows));
+        json_array_set_new(json_object_get(root, "engram_num_embeddings"), i,
+                           json_integer((json_int_t)tables[i].n_rows));
         rc = parse(c, root, err);
     }
     return rc;
 }
 
-/* The first tensor of every name in every dtype: loader and inspection both take it, or neither does. */
-struct swap { const char *name; mote__dtype dtype; const mote__config *c; };
+/* The first tensor of every name in every dtype: loader and inspection both take it, or neither
+ * does. */
+struct swap {
+    const char *name;
+    mote__dtype dtype;
+    const mote__config *c;
+};
 static struct swap swapped;
 
 static mote__dtype dtype_of(const mote__expected *e, uint64_t shape[2], uint64_t *n_bytes)
@@ -174,7 +226,12 @@ static mote__dtype dtype_of(const mote__expected *e, uint64_t shape[2], uint64_t
 }
 
 enum { FILLED = 1 << 15, LARGE = 32 << 20 };
-struct writer { json_t *header; int fd; uint64_t at, data; rnd r; };
+struct writer {
+    json_t *header;
+    int fd;
+    uint64_t at, data;
+    rnd r;
+};
 
 static int list_tensor(void *ctx, const mote__expected *e)
 {
@@ -186,8 +243,10 @@ static int list_tensor(void *ctx, const mote__expected *e)
     json_t *shape = json_array();
     for (unsigned i = 0; i < e->n_dims; i++)
         json_array_append_new(shape, json_integer((json_int_t)dims[i]));
-    json_object_set_new(w->header, e->name, json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(dtype), "shape", shape,
-                                                      "data_offsets", (json_int_t)w->at, (json_int_t)(w->at + n_bytes)));
+    json_object_set_new(w->header, e->name,
+                        json_pack("{s:s, s:o, s:[I, I]}", "dtype", mote__dtype_name(dtype), "shape",
+                                  shape, "data_offsets", (json_int_t)w->at,
+                                  (json_int_t)(w->at + n_bytes)));
     w->at += n_bytes;
     return 0;
 }
@@ -202,9 +261,9 @@ static int fill_tensor(void *ctx, const mote__expected *e)
     for (size_t i = 0; i < n; i++) {
         uint8_t u = (uint8_t)(rnd_u64(&w->r) >> 56);
         switch (dtype) {
-        case MOTE_DT_F8_E4M3: u &= 0xb7; break;                              /* below 2 */
+        case MOTE_DT_F8_E4M3: u &= 0xb7; break; /* below 2 */
         case MOTE_DT_F8_E8M0: u = (uint8_t)(120 + u % 4); break;
-        case MOTE_DT_BF16: u = i % 2 ? (u & 0x80) | 0x3d : u; break;          /* 0.03 to 0.125 */
+        case MOTE_DT_BF16: u = i % 2 ? (u & 0x80) | 0x3d : u; break; /* 0.03 to 0.125 */
         case MOTE_DT_F32: u = i % 4 == 3 ? (u & 0x80) | 0x3d : u; break;
         default: break;
         }
@@ -263,7 +322,7 @@ static uint64_t write_checkpoint(const char *folder, const mote__config *c, cons
     return total;
 }
 
-/* ---- running it -------------------------------------------------------------------------------------------------------- */
+/* ---- running it ---- */
 
 static void run_model(const char *folder, mote_math math, int large, const char *what)
 {
@@ -306,7 +365,8 @@ static void try_variant(json_t *root, const char *what, const char *refused)
         int large = write_checkpoint(folder, c, root) > LARGE;
         if (!large)
             run_model(folder, MOTE_MATH_FP32, 0, what);
-        run_model(folder, MOTE_MATH_PUBLISHED, large, what);         /* it has the rounded inputs as well */
+        /* it has the rounded inputs as well */
+        run_model(folder, MOTE_MATH_PUBLISHED, large, what);
         remove_tree(folder);
     }
     free(c);
@@ -315,7 +375,9 @@ static void try_variant(json_t *root, const char *what, const char *refused)
 
 static json_t *number(const field *f, double v)
 {
-    return f->kind == FLAG ? json_boolean((int)v) : f->kind == F32 || f->kind == F64 ? json_real(v) : json_integer((json_int_t)v);
+    return f->kind == FLAG                    ? json_boolean((int)v)
+           : f->kind == F32 || f->kind == F64 ? json_real(v)
+                                              : json_integer((json_int_t)v);
 }
 
 static void walk(int is_dense, const struct rule *rules, size_t n_rules)
@@ -332,7 +394,8 @@ static void walk(int is_dense, const struct rule *rules, size_t n_rules)
             char what[120];
             double v = high ? fields[i].max : fields[i].min;
             const struct end end = rule ? high ? rule->high : rule->low : (struct end){ 0 };
-            snprintf(what, sizeof what, "%s: '%s' = %.9g", is_dense ? "dense" : "v41", fields[i].published, v);
+            snprintf(what, sizeof what, "%s: '%s' = %.9g", is_dense ? "dense" : "v41",
+                     fields[i].published, v);
             json_t *root = variant(is_dense, end.with);
             json_object_set_new(root, fields[i].published, number(&fields[i], v));
             try_variant(root, what, end.refused);
@@ -343,7 +406,10 @@ static void walk(int is_dense, const struct rule *rules, size_t n_rules)
             mote_err err = { 0 };
             root = variant(is_dense, end.with);
             int real = fields[i].kind == F32 || fields[i].kind == F64;
-            json_object_set_new(root, fields[i].published, number(&fields[i], high ? v * 2 + 1 : real && v > 0 ? v / 2 : v - 1));
+            json_object_set_new(root, fields[i].published,
+                                number(&fields[i], high            ? v * 2 + 1
+                                                   : real && v > 0 ? v / 2
+                                                                   : v - 1));
             int rc = parse(&c, root, &err);
             char quoted[60];
             snprintf(quoted, sizeof quoted, "'%s'", fields[i].published);
@@ -352,11 +418,19 @@ static void walk(int is_dense, const struct rule *rules, size_t n_rules)
             json_decref(root);
         }
     }
-    assert_int_equal(used, n_rules);                 /* no rule of a field that is not there */
+    assert_int_equal(used, n_rules); /* no rule of a field that is not there */
 }
 
-static void v41_ends(void **state) { (void)state; walk(0, rules_v41, sizeof rules_v41 / sizeof *rules_v41); }
-static void dense_ends(void **state) { (void)state; walk(1, rules_dense, sizeof rules_dense / sizeof *rules_dense); }
+static void v41_ends(void **state)
+{
+    (void)state;
+    walk(0, rules_v41, sizeof rules_v41 / sizeof *rules_v41);
+}
+static void dense_ends(void **state)
+{
+    (void)state;
+    walk(1, rules_dense, sizeof rules_dense / sizeof *rules_dense);
+}
 
 static void other_values(void **state)
 {
@@ -365,7 +439,10 @@ static void other_values(void **state)
         try_variant(variant(more[i].dense, more[i].with), more[i].with, NULL);
 }
 
-struct names { char list[80][80]; size_t n; };
+struct names {
+    char list[80][80];
+    size_t n;
+};
 static int first_names(void *ctx, const mote__expected *e)
 {
     struct names *names = ctx;
@@ -383,7 +460,8 @@ static void dtypes_agree(void **state)
         char folder[] = "/tmp/mote-ranges-XXXXXX";
         mote__config *c = malloc(sizeof *c);
         mote_err err;
-        json_t *root = variant(is_dense, is_dense ? "'num_hidden_layers':1" : "'hidden_size':64,'num_attention_heads':4");
+        json_t *root = variant(is_dense, is_dense ? "'num_hidden_layers':1"
+                                                  : "'hidden_size':64,'num_attention_heads':4");
         assert_int_equal(settle(c, root, &err), 0);
         make_tree(folder);
         names.n = 0;
@@ -391,7 +469,8 @@ static void dtypes_agree(void **state)
         size_t taken = 0, refused = 0;
         for (size_t i = 0; i < names.n; i++)
             for (int d = 0; d < MOTE_DTYPES; d++) {
-                if (d != MOTE_DT_F32 && d != MOTE_DT_BF16 && d != MOTE_DT_F16 && d != MOTE_DT_F8_E4M3 && d != MOTE_DT_I8)
+                if (d != MOTE_DT_F32 && d != MOTE_DT_BF16 && d != MOTE_DT_F16 &&
+                    d != MOTE_DT_F8_E4M3 && d != MOTE_DT_I8)
                     continue;
                 swapped = (struct swap){ names.list[i], (mote__dtype)d, c };
                 write_checkpoint(folder, c, root);
@@ -403,8 +482,9 @@ static void dtypes_agree(void **state)
                 mote_model_params p = { .n_threads = 1, .weights = MOTE_WEIGHTS_MAP };
                 int rc = mote_model_open(&m, folder, &p, &err);
                 if ((rc == 0) != complete || (rc && !strstr(err.message, names.list[i])))
-                    fail_msg("%s as %s: inspection says %scomplete, the loader %s", names.list[i], mote__dtype_name((mote__dtype)d),
-                             complete ? "" : "in", rc ? err.message : "takes it");
+                    fail_msg("%s as %s: inspection says %scomplete, the loader %s", names.list[i],
+                             mote__dtype_name((mote__dtype)d), complete ? "" : "in",
+                             rc ? err.message : "takes it");
                 if (!rc)
                     mote_model_close(m);
                 taken += !rc;
@@ -420,8 +500,8 @@ static void dtypes_agree(void **state)
     }
 }
 
-/* The published code multiplies with wo_a as a plain BF16 matrix: what is F32 in the file is rounded, so the logits are those of the
- * rounded file. */
+/* The published code multiplies with wo_a as a plain BF16 matrix: what is F32 in the file is
+ * rounded, so the logits are those of the rounded file. */
 static void published_wo_a_is_bf16(void **state)
 {
     (void)state;
@@ -468,7 +548,9 @@ static void published_wo_a_is_bf16(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(v41_ends), cmocka_unit_test(dense_ends), cmocka_unit_test(other_values),
-                                        cmocka_unit_test(dtypes_agree), cmocka_unit_test(published_wo_a_is_bf16) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(v41_ends), cmocka_unit_test(dense_ends),
+                                        cmocka_unit_test(other_values),
+                                        cmocka_unit_test(dtypes_agree),
+                                        cmocka_unit_test(published_wo_a_is_bf16) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* Not a test: prints what bounded encoder replay costs on the bundled model.
  *   build/tests/engine/replay-quality models/nano       (from the source root)
  * 1. Loss of the suffix after a hit at five cuts, against a cold run.
- * 2. Ten turns that each start from the store: every turn's replay stands on the approximations of the ones before. */
+ * 2. Ten turns that each start from the store: every turn's replay stands on the approximations of
+ * the ones before. */
 #include "golden.h"
 
 static double nll(const float *row, size_t n, int32_t id)
@@ -14,7 +15,8 @@ static double nll(const float *row, size_t n, int32_t id)
     return log(sum) + top - (double)row[id];
 }
 
-/* mean loss of ids[from .. to), predicted by a session that holds [0, from); the session goes on with them */
+/* mean loss of ids[from .. to), predicted by a session that holds [0, from); the session goes on
+ * with them */
 static double loss_of(mote_session *s, const int32_t *ids, size_t from, size_t to, size_t vocab)
 {
     double sum = 0;
@@ -40,11 +42,13 @@ int main(int argc, char **argv)
     mote__map text;
     int32_t *ids;
     mote_err err;
-    if (mote__map_open(&text, path, &err) || mote_encode(m, (const char *)text.data, text.size, MOTE_ENCODE_BOS, &ids, &n_ids, &err))
+    if (mote__map_open(&text, path, &err) ||
+        mote_encode(m, (const char *)text.data, text.size, MOTE_ENCODE_BOS, &ids, &n_ids, &err))
         return fprintf(stderr, "%s\n", err.message), 1;
 
-    printf("1. mean loss of the 1,024 tokens after a cut, decoder full; window %zu, %zu encoder layers\n", m->net.config.window,
-           m->net.config.decoder_start);
+    printf("1. mean loss of the 1,024 tokens after a cut, decoder full; window %zu, %zu encoder "
+           "layers\n",
+           m->net.config.window, m->net.config.decoder_start);
     printf("%8s %10s %10s %10s\n", "cut", "cold", "bounded", "difference");
     static const size_t cuts[] = { 256, 1024, 4096, 8192, 16384 };
     double total = 0;
@@ -63,9 +67,11 @@ int main(int argc, char **argv)
     }
     printf("    mean difference %+.5f\n\n", total / 5);
 
-    printf("2. ten turns of 512 tokens, each starting with a hit (windows forgotten, bounded replay)\n%6s %10s %10s %10s\n", "turn", "cold", "hits",
-           "difference");
-    mote_session *cold = session_open(m, NULL, MOTE_PREFILL_FULL), *hit = session_open(m, NULL, MOTE_PREFILL_FULL);
+    printf("2. ten turns of 512 tokens, each starting with a hit (windows forgotten, bounded "
+           "replay)\n%6s %10s %10s %10s\n",
+           "turn", "cold", "hits", "difference");
+    mote_session *cold = session_open(m, NULL, MOTE_PREFILL_FULL),
+                 *hit = session_open(m, NULL, MOTE_PREFILL_FULL);
     feed(cold, ids, 512, MOTE_LOGITS_NONE, NULL, NULL);
     feed(hit, ids, 512, MOTE_LOGITS_NONE, NULL, NULL);
     for (size_t turn = 1; turn <= 10; turn++) {

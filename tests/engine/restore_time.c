@@ -1,6 +1,7 @@
-/* Not a test: how long a fully stored prompt takes to its first logits, against what it cannot do without (reading its payload as fast
- * as O_DIRECT reads these very files, and running the replayed rows), and against a cold run.
- *   build/tests/engine/restore-time models/nano DIR [ROUNDS]        (from the source root; DIR: where the store goes) */
+/* Not a test: how long a fully stored prompt takes to its first logits, against what it cannot do
+ * without (reading its payload as fast as O_DIRECT reads these very files, and running the replayed
+ * rows), and against a cold run. build/tests/engine/restore-time models/nano DIR [ROUNDS] (from the
+ * source root; DIR: where the store goes) */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +10,7 @@
 
 #include "golden.h"
 
-enum { N = 235 * MOTE_BLOCK_TOKENS, CHUNK = 4 << 20, MAX_ROUNDS = 101 };   /* 60,160 tokens */
+enum { N = 235 * MOTE_BLOCK_TOKENS, CHUNK = 4 << 20, MAX_ROUNDS = 101 }; /* 60,160 tokens */
 
 static double now(void)
 {
@@ -26,14 +27,18 @@ static void must(int rc, const mote_err *err)
     }
 }
 
-static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+static int by_value(const void *a, const void *b)
+{
+    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
+}
 static double median(double *v, size_t n)
 {
     qsort(v, n, sizeof *v, by_value);
     return v[n / 2];
 }
 
-/* Bytes a second of all segment files in dir, past the page cache, into memory that is there already. */
+/* Bytes a second of all segment files in dir, past the page cache, into memory that is there
+ * already. */
 static double read_direct(const char *dir)
 {
     uint8_t *memory = NULL;
@@ -76,7 +81,8 @@ int main(int argc, char **argv)
     size_t n_ids;
     mote_err err = { 0 };
     must(mote__map_open(&text, path, &err), &err);
-    must(mote_encode(m, (const char *)text.data, text.size, MOTE_ENCODE_BOS, &ids, &n_ids, &err), &err);
+    must(mote_encode(m, (const char *)text.data, text.size, MOTE_ENCODE_BOS, &ids, &n_ids, &err),
+         &err);
     for (size_t i = 0; i < N; i++)
         many[i] = ids[i % n_ids];
 
@@ -89,7 +95,8 @@ int main(int argc, char **argv)
     double cold = now() - t, payload = mote_session_kv_bytes_per_token(s, NULL) * N;
     mote_store_close(store);
 
-    /* the rows that a restored prompt runs again, on a cache that is in memory: a session that never left */
+    /* the rows that a restored prompt runs again, on a cache that is in memory: a session that
+     * never left */
     double rows[MAX_ROUNDS], read[MAX_ROUNDS], all[MAX_ROUNDS], rate[MAX_ROUNDS], ratio[MAX_ROUNDS];
     mote_restored r = { 0 };
     for (size_t i = 0; i < rounds; i++) {
@@ -111,15 +118,19 @@ int main(int argc, char **argv)
         mote_store_close(store);
     }
     mote_session_destroy(s);
-    printf("prompt of %d tokens, %.1f MB of payload; reused %zu, run again %zu; %zu rounds, medians\n", N, 1e-6 * payload, r.reused_tokens,
-           r.replay_tokens, rounds);
+    printf(
+        "prompt of %d tokens, %.1f MB of payload; reused %zu, run again %zu; %zu rounds, medians\n",
+        N, 1e-6 * payload, r.reused_tokens, r.replay_tokens, rounds);
     printf("cold, to the first logits        %9.1f ms\n", 1e3 * cold);
-    printf("O_DIRECT read of the segments    %9.0f MB/s: payload in %.1f ms\n", 1e-6 * median(rate, rounds), 1e3 * payload / median(rate, rounds));
+    printf("O_DIRECT read of the segments    %9.0f MB/s: payload in %.1f ms\n",
+           1e-6 * median(rate, rounds), 1e3 * payload / median(rate, rounds));
     printf("the replayed rows, from memory   %9.1f ms\n", 1e3 * median(rows, rounds));
-    printf("restored, to the first logits    %9.1f ms, of which reading %.1f ms: %.0f times faster than cold\n", 1e3 * median(all, rounds),
-           1e3 * median(read, rounds), cold / median(all, rounds));
+    printf("restored, to the first logits    %9.1f ms, of which reading %.1f ms: %.0f times faster "
+           "than cold\n",
+           1e3 * median(all, rounds), 1e3 * median(read, rounds), cold / median(all, rounds));
     double mid = median(ratio, rounds);
-    printf("restored / (payload / O_DIRECT + rows) %.2f (%.2f to %.2f)\n", mid, ratio[0], ratio[rounds - 1]);
+    printf("restored / (payload / O_DIRECT + rows) %.2f (%.2f to %.2f)\n", mid, ratio[0],
+           ratio[rounds - 1]);
     mote_free(ids);
     free(many);
     mote__map_close(&text);

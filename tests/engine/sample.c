@@ -1,4 +1,5 @@
-/* Sampling: what each filter keeps, that draws follow the probabilities, that a seed repeats, and what is refused. */
+/* Sampling: what each filter keeps, that draws follow the probabilities, that a seed repeats, and
+ * what is refused. */
 #include <math.h>
 
 #include "base/err.h"
@@ -31,18 +32,25 @@ static void filters(void **state)
     count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 1, .seed = 1 }, N);
     for (int i = 0; i < 5; i++)
         assert_true(fabs((double)hits[i] / N - p[i]) < 5 * sqrt(p[i] * (1 - p[i]) / N));
-    count(hits, 5, logits, (mote_sample_params){ .temperature = 0.5f, .top_p = 1, .seed = 2 }, N);      /* squares them */
+    /* squares them */
+    count(hits, 5, logits, (mote_sample_params){ .temperature = 0.5f, .top_p = 1, .seed = 2 }, N);
     assert_true(fabs((double)hits[0] / N - 0.16 / 0.285) < 0.02);
-    count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 1, .top_k = 2, .seed = 3 }, N);
+    count(hits, 5, logits,
+          (mote_sample_params){ .temperature = 1, .top_p = 1, .top_k = 2, .seed = 3 }, N);
     assert_true(hits[2] + hits[3] + hits[4] == 0 && fabs((double)hits[0] / N - 4.0 / 7) < 0.02);
-    count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 0.69f, .seed = 4 }, N);      /* two reach 0.7 */
+    /* two reach 0.7 */
+    count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 0.69f, .seed = 4 }, N);
     assert_true(hits[1] > 0 && hits[2] + hits[3] + hits[4] == 0);
-    count(hits, 5, logits, (mote_sample_params){ .temperature = 1, .top_p = 1, .min_p = 0.3f, .seed = 5 }, N);      /* of 0.4: 0.12 */
+    /* of 0.4: 0.12 */
+    count(hits, 5, logits,
+          (mote_sample_params){ .temperature = 1, .top_p = 1, .min_p = 0.3f, .seed = 5 }, N);
     assert_true(hits[2] > 0 && hits[3] + hits[4] == 0);
-    count(hits, 5, logits, (mote_sample_params){ .temperature = 9, .top_p = 0, .seed = 6 }, 50);       /* the likeliest alone */
+    /* the likeliest alone */
+    count(hits, 5, logits, (mote_sample_params){ .temperature = 9, .top_p = 0, .seed = 6 }, 50);
     assert_int_equal(hits[0], 50);
     const float equal[3] = { 1, 1, 1 };
-    count(hits, 3, equal, (mote_sample_params){ .temperature = 0, .top_p = 1 }, 10);      /* greedy: the smallest id wins a tie */
+    /* greedy: the smallest id wins a tie */
+    count(hits, 3, equal, (mote_sample_params){ .temperature = 0, .top_p = 1 }, 10);
     assert_int_equal(hits[0], 10);
 }
 
@@ -83,8 +91,13 @@ static void refusals(void **state)
 {
     (void)state;
     static const mote_sample_params bad[] = {
-        { .temperature = -1, .top_p = 1 }, { .temperature = NAN, .top_p = 1 }, { .temperature = INFINITY, .top_p = 1 }, { .temperature = 1, .top_p = -0.1f },
-        { .temperature = 1, .top_p = 1.5f }, { .temperature = 1, .top_p = 1, .min_p = -0.1f }, { .temperature = 1, .top_p = 1, .top_k = -1 },
+        { .temperature = -1, .top_p = 1 },
+        { .temperature = NAN, .top_p = 1 },
+        { .temperature = INFINITY, .top_p = 1 },
+        { .temperature = 1, .top_p = -0.1f },
+        { .temperature = 1, .top_p = 1.5f },
+        { .temperature = 1, .top_p = 1, .min_p = -0.1f },
+        { .temperature = 1, .top_p = 1, .top_k = -1 },
     };
     mote_sampler *s;
     mote_err err;
@@ -103,6 +116,7 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(filters), cmocka_unit_test(repeats), cmocka_unit_test(refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(filters), cmocka_unit_test(repeats),
+                                        cmocka_unit_test(refusals) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* A checkpoint folder: index and shards must agree both ways; the published number of tensors opens fast. */
+/* A checkpoint folder: index and shards must agree both ways; the published number of tensors opens
+ * fast. */
 #include "test.h"
 
 #include <dirent.h>
@@ -57,7 +58,12 @@ static void write_shard(const char *name, const char *const *names, size_t n)
     static const uint8_t data[4] = { 1, 2, 3, 4 };
     mote__tensor t[8];
     for (size_t i = 0; i < n; i++)
-        t[i] = (mote__tensor){ .name = names[i], .dtype = MOTE_DT_I8, .n_dims = 1, .shape = { 4 }, .data = data, .n_bytes = 4 };
+        t[i] = (mote__tensor){ .name = names[i],
+                               .dtype = MOTE_DT_I8,
+                               .n_dims = 1,
+                               .shape = { 4 },
+                               .data = data,
+                               .n_bytes = 4 };
     assert_int_equal(mote__safetensors_write(in_folder(name), t, n, NULL), 0);
 }
 
@@ -72,7 +78,8 @@ static void test_folder(void **state)
 {
     (void)state;
     write_two_shards();
-    write_text(INDEX, "{\"metadata\":{\"total_size\":99},\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s1.safetensors\","
+    write_text(INDEX, "{\"metadata\":{\"total_size\":99},\"weight_map\":{\"a\":\"s1.safetensors\","
+                      "\"b\":\"s1.safetensors\","
                       "\"c\":\"s2.safetensors\"}}");
     mote__checkpoint *c;
     mote_err err = { 0 };
@@ -95,7 +102,8 @@ static void test_folder(void **state)
     mote__checkpoint_close(c);
     mote__checkpoint_close(NULL);
     empty_folder();
-    write_shard("model.safetensors", (const char *const[]){ "x" }, 1);       /* a folder with one file and no index */
+    /* a folder with one file and no index */
+    write_shard("model.safetensors", (const char *const[]){ "x" }, 1);
     assert_int_equal(mote__checkpoint_open(&c, folder, &err), 0);
     assert_non_null(mote__checkpoint_find(c, "x"));
     mote__checkpoint_close(c);
@@ -108,24 +116,37 @@ static void test_bad_index(void **state)
 #define MAP(text) "{\"weight_map\":{" text "}}"
 #define A "\"a\":\"s1.safetensors\","
 #define B "\"b\":\"s1.safetensors\","
-    static const struct { const char *index; int code; const char *words; } rows[] = {
+    static const struct {
+        const char *index;
+        int code;
+        const char *words;
+    } rows[] = {
         { "[]", MOTE_EFORMAT, "'weight_map' is missing" },
         { "{", MOTE_EFORMAT, "line 1" },
         { "{\"weight_map\":[]}", MOTE_EFORMAT, "'weight_map' is not an object" },
         { MAP(""), MOTE_EFORMAT, "'weight_map' is empty" },
         { MAP(A B "\"c\":2"), MOTE_EFORMAT, "'weight_map': 'c' is not a string" },
-        { MAP(A B "\"c\":\"../s2.safetensors\""), MOTE_EFORMAT, "tensor 'c': shard '../s2.safetensors' is not the plain name" },
-        { MAP(A B "\"c\":\"/tmp/s2.safetensors\""), MOTE_EFORMAT, "shard '/tmp/s2.safetensors' is not the plain name" },
-        { MAP(A B "\"c\":\"d/s2.safetensors\""), MOTE_EFORMAT, "shard 'd/s2.safetensors' is not the plain name" },
+        { MAP(A B "\"c\":\"../s2.safetensors\""), MOTE_EFORMAT,
+          "tensor 'c': shard '../s2.safetensors' is not the plain name" },
+        { MAP(A B "\"c\":\"/tmp/s2.safetensors\""), MOTE_EFORMAT,
+          "shard '/tmp/s2.safetensors' is not the plain name" },
+        { MAP(A B "\"c\":\"d/s2.safetensors\""), MOTE_EFORMAT,
+          "shard 'd/s2.safetensors' is not the plain name" },
         { MAP(A B "\"c\":\"..\""), MOTE_EFORMAT, "shard '..' is not the plain name" },
-        { MAP(A B "\"c\":\"..safetensors\""), MOTE_EFORMAT, "shard '..safetensors' is not the plain name" },
+        { MAP(A B "\"c\":\"..safetensors\""), MOTE_EFORMAT,
+          "shard '..safetensors' is not the plain name" },
         { MAP(A B "\"c\":\"\""), MOTE_EFORMAT, "shard '' is not the plain name" },
-        { MAP(A B "\"c\":\".safetensors\""), MOTE_EFORMAT, "shard '.safetensors' is not the plain name" },
+        { MAP(A B "\"c\":\".safetensors\""), MOTE_EFORMAT,
+          "shard '.safetensors' is not the plain name" },
         { MAP(A B "\"c\":\"s2.bin\""), MOTE_EFORMAT, "shard 's2.bin' is not the plain name" },
-        { MAP(A B "\"c\":\"s3.safetensors\""), MOTE_EIO, "s3.safetensors: cannot open: No such file or directory (a shard named by" },
-        { MAP(A B "\"c\":\"s2.safetensors\",\"d\":\"s2.safetensors\""), MOTE_EFORMAT, "tensor 'd' is not in 's2.safetensors', where the index" },
-        { MAP(A "\"c\":\"s2.safetensors\""), MOTE_EFORMAT, "s1.safetensors: tensor 'b' is not in model.safetensors.index.json" },
-        { MAP(A "\"b\":\"s2.safetensors\",\"c\":\"s2.safetensors\""), MOTE_EFORMAT, "tensor 'b' is here, but model.safetensors.index.json places it in 's2" },
+        { MAP(A B "\"c\":\"s3.safetensors\""), MOTE_EIO,
+          "s3.safetensors: cannot open: No such file or directory (a shard named by" },
+        { MAP(A B "\"c\":\"s2.safetensors\",\"d\":\"s2.safetensors\""), MOTE_EFORMAT,
+          "tensor 'd' is not in 's2.safetensors', where the index" },
+        { MAP(A "\"c\":\"s2.safetensors\""), MOTE_EFORMAT,
+          "s1.safetensors: tensor 'b' is not in model.safetensors.index.json" },
+        { MAP(A "\"b\":\"s2.safetensors\",\"c\":\"s2.safetensors\""), MOTE_EFORMAT,
+          "tensor 'b' is here, but model.safetensors.index.json places it in 's2" },
         { MAP(A B A "\"c\":\"s2.safetensors\""), MOTE_EFORMAT, "duplicate" },
     };
     write_two_shards();
@@ -134,8 +155,10 @@ static void test_bad_index(void **state)
         mote__checkpoint *c = (void *)1;
         mote_err err = { 0 };
         int rc = mote__checkpoint_open(&c, folder, &err);
-        if (rc != rows[i].code || c || !strstr(err.message, rows[i].words) || strncmp(err.message, folder, strlen(folder)))
-            fail_msg("%s: %d '%s', expected '%s'", rows[i].index, rc, rc ? err.message : "", rows[i].words);
+        if (rc != rows[i].code || c || !strstr(err.message, rows[i].words) ||
+            strncmp(err.message, folder, strlen(folder)))
+            fail_msg("%s: %d '%s', expected '%s'", rows[i].index, rc, rc ? err.message : "",
+                     rows[i].words);
     }
     /* the same tensor in two shards */
     mote__checkpoint *c;
@@ -150,14 +173,16 @@ static void test_bad_index(void **state)
     assert_non_null(strstr(err.message, "s2.safetensors: 5 bytes are too short"));
     empty_folder();
     assert_int_equal(mote__checkpoint_open(&c, folder, &err), MOTE_EIO);
-    assert_non_null(strstr(err.message, "holds neither model.safetensors.index.json nor model.safetensors"));
+    assert_non_null(
+        strstr(err.message, "holds neither model.safetensors.index.json nor model.safetensors"));
     assert_int_equal(mote__checkpoint_open(&c, "/dev/null", &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "/dev/null: not a regular file"));
     assert_int_equal(mote__checkpoint_open(&c, "/nonexistent", &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "/nonexistent: cannot open: No such"));
 }
 
-/* Every allocation in turn fails: a sentence, no leak (ASan looks), and the same folder opens afterwards. */
+/* Every allocation in turn fails: a sentence, no leak (ASan looks), and the same folder opens
+ * afterwards. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -179,7 +204,8 @@ static void test_no_memory(void **state)
     assert_true(failures >= 5);
 }
 
-/* 96,085 tensors in 48 shards, as published (of one byte each), measured at half a second on one slow core. */
+/* 96,085 tensors in 48 shards, as published (of one byte each), measured at half a second on one
+ * slow core. */
 static void test_many(void **state)
 {
     (void)state;
@@ -189,10 +215,16 @@ static void test_many(void **state)
     fputs("{\"weight_map\":{", index);
     static const uint8_t data[1];
     mote__tensor *t = calloc(TENSORS, sizeof *t);
-    char (*names)[64] = calloc(TENSORS, sizeof *names);
+    char(*names)[64] = calloc(TENSORS, sizeof *names);
     for (int i = 0; i < TENSORS; i++) {
-        snprintf(names[i], sizeof names[i], "layers.%d.ffn.experts.%d.w%d.weight", i / 3 % 40, i / 120, i % 3 + 1);
-        t[i] = (mote__tensor){ .name = names[i], .dtype = MOTE_DT_I8, .n_dims = 1, .shape = { 1 }, .data = data, .n_bytes = 1 };
+        snprintf(names[i], sizeof names[i], "layers.%d.ffn.experts.%d.w%d.weight", i / 3 % 40,
+                 i / 120, i % 3 + 1);
+        t[i] = (mote__tensor){ .name = names[i],
+                               .dtype = MOTE_DT_I8,
+                               .n_dims = 1,
+                               .shape = { 1 },
+                               .data = data,
+                               .n_bytes = 1 };
         fprintf(index, "%s\"%s\":\"model-%05d-of-%05d.safetensors\"", i ? "," : "", names[i],
                 (int)((int64_t)i * SHARDS / TENSORS) + 1, SHARDS);
     }
@@ -204,7 +236,8 @@ static void test_many(void **state)
             i++;
         char name[64];
         snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", s + 1, SHARDS);
-        assert_int_equal(mote__safetensors_write(in_folder(name), t + first, (size_t)(i - first), NULL), 0);
+        assert_int_equal(
+            mote__safetensors_write(in_folder(name), t + first, (size_t)(i - first), NULL), 0);
     }
     struct timespec a, b;
     mote__checkpoint *c;
@@ -217,7 +250,8 @@ static void test_many(void **state)
     clock_gettime(CLOCK_MONOTONIC, &b);
     double seconds = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     print_message("opened and found %d tensors in %.3f s\n", TENSORS, seconds);
-    assert_true(seconds < 10);           /* a quadratic search would take minutes; sanitizers and busy machines do not */
+    /* a quadratic search would take minutes; sanitizers and busy machines do not */
+    assert_true(seconds < 10);
     mote__checkpoint_close(c);
     free(names);
     free(t);
@@ -233,7 +267,8 @@ static void test_nano(void **state)
     assert_int_equal(mote__checkpoint_n_shards(c), 3);
     const mote__tensor *t = mote__checkpoint_find(c, "embed.weight");
     assert_non_null(t);
-    assert_true(t->dtype == MOTE_DT_BF16 && t->n_dims == 2 && t->shape[0] == 4096 && t->shape[1] == 256);
+    assert_true(t->dtype == MOTE_DT_BF16 && t->n_dims == 2 && t->shape[0] == 4096 &&
+                t->shape[1] == 256);
     t = mote__checkpoint_find(c, "layers.3.ffn.experts.11.w2.scale");
     assert_non_null(t);
     assert_true(t->dtype == MOTE_DT_F8_E8M0 && t->shape[0] == 256 && t->shape[1] == 4);
@@ -243,8 +278,9 @@ static void test_nano(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_bad_index), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_many), cmocka_unit_test(test_nano),
+        cmocka_unit_test(test_folder),    cmocka_unit_test(test_bad_index),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_nano),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* config.json: published values in both forms, the tiny checkpoints, and a table of what must be refused, with words that
- * only the right check says. */
+/* config.json: published values in both forms, the tiny checkpoints, and a table of what must be
+ * refused, with words that only the right check says. */
 #include "test.h"
 
 #include <math.h>
@@ -88,12 +88,14 @@ static void test_published(void **state)
     (void)state;
     mote__config c, f;
     mote_err err = { 0 };
-    assert_int_equal(mote__config_load(&c, source_path("tests/data/config/v41-flash.json"), &err), 0);
+    assert_int_equal(mote__config_load(&c, source_path("tests/data/config/v41-flash.json"), &err),
+                     0);
     check_published(&c);
     assert_int_equal(c.bos, 0);
     assert_true(c.n_eos == 1 && c.eos[0] == 1 && c.has_bos && c.has_eos);
     assert_int_equal(c.image_token, 129264);
-    assert_int_equal(mote__config_load(&f, source_path("tests/data/config/v41-flash-flat.json"), &err), 0);
+    assert_int_equal(
+        mote__config_load(&f, source_path("tests/data/config/v41-flash-flat.json"), &err), 0);
     check_published(&f);
     assert_true(f.n_eos == 0 && f.bos == -1 && !f.has_bos && !f.has_eos);
     /* the flat form without its run-time limit: YaRN's reach */
@@ -107,7 +109,8 @@ static void test_published(void **state)
     json_object_del(root, "beta_fast");
     assert_int_equal(parse(&f, root, &err), 0);
     assert_int_equal(f.rope_original, 0);
-    json_object_set_new(root, "original_seq_len", json_integer(64));         /* the bounds have defaults */
+    /* the bounds have defaults */
+    json_object_set_new(root, "original_seq_len", json_integer(64));
     assert_int_equal(parse(&f, root, &err), 0);
     assert_true(f.rope_original == 64 && f.rope_beta_fast == 32 && f.rope_beta_slow == 1);
     json_decref(root);
@@ -141,7 +144,11 @@ static void test_published(void **state)
 static void test_tiny(void **state)
 {
     (void)state;
-    static const struct { const char *path; size_t layers, sources, start, multiple, engram; int candidate; } rows[] = {
+    static const struct {
+        const char *path;
+        size_t layers, sources, start, multiple, engram;
+        int candidate;
+    } rows[] = {
         { "tests/data/config/tiny-a.json", 8, 2, 5, 2, 1, 5 },
         { "tests/data/config/tiny-b.json", 12, 3, 7, 2, 2, 7 },
         { "tests/data/config/tiny-c.json", 10, 3, 7, 4, 0, -1 },
@@ -162,7 +169,11 @@ static void test_tiny(void **state)
 }
 
 /* One change to a good file and what the refusal must say. value NULL: the key is taken away. */
-struct bad { const char *key, *value; int code; const char *words; };
+struct bad {
+    const char *key, *value;
+    int code;
+    const char *words;
+};
 
 static const struct bad bad_nested[] = {
     /* missing, wrong type, out of range */
@@ -170,13 +181,15 @@ static const struct bad bad_nested[] = {
     { "hidden_size", "\"5120\"", MOTE_EFORMAT, "'hidden_size' is a string, expected an integer" },
     { "hidden_size", "5120.0", MOTE_OK, NULL },
     { "compress_ratios[2]", "2.0", MOTE_OK, NULL },
-    { "compress_ratios[2]", "2.5", MOTE_EFORMAT, "'compress_ratios[2]' is a number, expected an integer" },
+    { "compress_ratios[2]", "2.5", MOTE_EFORMAT,
+      "'compress_ratios[2]' is a number, expected an integer" },
     { "n_shared_experts", "1.0", MOTE_OK, NULL },
     { "hidden_size", "1e300", MOTE_EFORMAT, "'hidden_size' is 1.0000000000000001e+300, outside" },
     { "hidden_size", "5120.5", MOTE_EFORMAT, "'hidden_size' is a number, expected an integer" },
     { "hidden_size", "0", MOTE_EFORMAT, "'hidden_size' is 0, outside" },
     { "hidden_size", "-5120", MOTE_EFORMAT, "'hidden_size' is -5120, outside" },
-    { "hidden_size", "9223372036854775807", MOTE_EFORMAT, "'hidden_size' is 9.2233720368547758e+18, outside" },
+    { "hidden_size", "9223372036854775807", MOTE_EFORMAT,
+      "'hidden_size' is 9.2233720368547758e+18, outside" },
     { "vocab_size", "16777217", MOTE_EFORMAT, "'vocab_size' is 16777217, outside" },
     { "num_hidden_layers", "257", MOTE_EFORMAT, "'num_hidden_layers' is 257, outside" },
     { "index_topk", "0", MOTE_EFORMAT, "'index_topk' is 0, outside" },
@@ -189,96 +202,144 @@ static const struct bad bad_nested[] = {
     { "swiglu_limit", "-1", MOTE_EFORMAT, "'swiglu_limit' is -1, outside" },
     { "sliding_window", "0", MOTE_EFORMAT, "'sliding_window' is 0" },
     { "max_position_embeddings", NULL, MOTE_EFORMAT, "'max_position_embeddings' is missing" },
-    { "candidate_source_layer_id", "-2", MOTE_EFORMAT, "'candidate_source_layer_id' is -2, outside" },
+    { "candidate_source_layer_id", "-2", MOTE_EFORMAT,
+      "'candidate_source_layer_id' is -2, outside" },
     /* what this version runs */
     { "n_shared_experts", "2", MOTE_EUNSUPPORTED, "'n_shared_experts' is 2, this version runs 1" },
-    { "num_key_value_heads", "8", MOTE_EUNSUPPORTED, "'num_key_value_heads' is 8, this version runs 1" },
-    { "topk_method", "\"greedy\"", MOTE_EUNSUPPORTED, "'topk_method' is 'greedy', this version runs 'noaux_tc'" },
+    { "num_key_value_heads", "8", MOTE_EUNSUPPORTED,
+      "'num_key_value_heads' is 8, this version runs 1" },
+    { "topk_method", "\"greedy\"", MOTE_EUNSUPPORTED,
+      "'topk_method' is 'greedy', this version runs 'noaux_tc'" },
     { "hidden_act", "\"gelu\"", MOTE_EUNSUPPORTED, "'hidden_act' is 'gelu'" },
     { "attention_bias", "true", MOTE_EUNSUPPORTED, "'attention_bias' is true" },
     { "tie_word_embeddings", "true", MOTE_EUNSUPPORTED, "'tie_word_embeddings' is true" },
-    { "scoring_func", "\"relu\"", MOTE_EUNSUPPORTED, "'scoring_func' is 'relu', known are sqrtsoftplus" },
+    { "scoring_func", "\"relu\"", MOTE_EUNSUPPORTED,
+      "'scoring_func' is 'relu', known are sqrtsoftplus" },
     { "scoring_func", "3", MOTE_EFORMAT, "'scoring_func' is an integer, expected a string" },
     /* widths */
     { "hidden_size", "5121", MOTE_EFORMAT, "'hidden_size' is 5121, not a multiple of 32" },
     { "head_dim", "520", MOTE_EFORMAT, "'head_dim' is 520, not a multiple of 32" },
     { "q_lora_rank", "1281", MOTE_EFORMAT, "'q_lora_rank' is 1281, not a multiple of 32" },
     { "o_lora_rank", "1000", MOTE_EFORMAT, "'o_lora_rank' is 1000, not a multiple of 32" },
-    { "moe_intermediate_size", "2305", MOTE_EFORMAT, "'moe_intermediate_size' is 2305, not a multiple of 32" },
+    { "moe_intermediate_size", "2305", MOTE_EFORMAT,
+      "'moe_intermediate_size' is 2305, not a multiple of 32" },
     { "index_head_dim", "130", MOTE_EFORMAT, "'index_head_dim' is 130, not a multiple of 32" },
     { "qk_rope_head_dim", "63", MOTE_EFORMAT, "'qk_rope_head_dim' is 63, not even" },
     { "qk_rope_head_dim", "514", MOTE_EFORMAT, "'qk_rope_head_dim' is 514, more than 'head_dim'" },
-    { "qk_rope_head_dim", "130", MOTE_EFORMAT, "'qk_rope_head_dim' is 130, more than 'index_head_dim'" },
+    { "qk_rope_head_dim", "130", MOTE_EFORMAT,
+      "'qk_rope_head_dim' is 130, more than 'index_head_dim'" },
     { "o_groups", "7", MOTE_EFORMAT, "'o_groups' is 7 and does not divide" },
-    { "o_groups", "1024", MOTE_OK, NULL },                              /* groups of 32: just right */
+    /* groups of 32: just right */
+    { "o_groups", "1024", MOTE_OK, NULL },
     { "num_experts_per_tok", "250", MOTE_OK, NULL },
     { "n_routed_experts", "5", MOTE_EFORMAT, "'num_experts_per_tok' is 6 of 5 experts" },
     /* lists and layers */
-    { "compress_ratios", "[0,0,2]", MOTE_EFORMAT, "'compress_ratios' has 3 elements for 40 layers" },
+    { "compress_ratios", "[0,0,2]", MOTE_EFORMAT,
+      "'compress_ratios' has 3 elements for 40 layers" },
     { "compress_ratios", "{}", MOTE_EFORMAT, "'compress_ratios' is an object, expected an array" },
-    { "compress_ratios[2]", "\"2\"", MOTE_EFORMAT, "'compress_ratios[2]' is a string, expected an integer" },
+    { "compress_ratios[2]", "\"2\"", MOTE_EFORMAT,
+      "'compress_ratios[2]' is a string, expected an integer" },
     { "compress_ratios[2]", "-2", MOTE_EFORMAT, "'compress_ratios[2]' is -2, outside" },
     { "compress_ratios[41]", "null", MOTE_EFORMAT, "'compress_ratios[41]' is null" },
-    { "compress_ratios[0]", "3", MOTE_EFORMAT, "'compress_ratios' gives layer 0 the ratio 3; supported" },
-    { "compress_ratios[3]", "32", MOTE_EFORMAT, "'compress_ratios' gives layer 3 the ratio 32; supported" },
-    { "compress_ratios[1]", "2", MOTE_EFORMAT, "'compress_ratios' gives layer 1 a ratio before the first KV source (2)" },
-    { "compress_ratios[3]", "4", MOTE_EFORMAT, "'compress_ratios' gives layer 3 the ratio 4, its KV source 2 has 2" },
-    { "compress_ratios[25]", "2", MOTE_EFORMAT, "'compress_ratios' gives layer 25 the ratio 2, its KV source 20 has 1" },
-    { "compress_ratios[3]", "0", MOTE_OK, NULL },                       /* window only, between sources */
-    { "compress_ratios[24]", "0", MOTE_EFORMAT, "'index_source_layer_ids' names layer 24, whose ratio is 0" },
-    { "compress_ratios[8]", "0", MOTE_EFORMAT, "'kv_source_layer_ids' names layer 8, whose ratio is 0" },
+    { "compress_ratios[0]", "3", MOTE_EFORMAT,
+      "'compress_ratios' gives layer 0 the ratio 3; supported" },
+    { "compress_ratios[3]", "32", MOTE_EFORMAT,
+      "'compress_ratios' gives layer 3 the ratio 32; supported" },
+    { "compress_ratios[1]", "2", MOTE_EFORMAT,
+      "'compress_ratios' gives layer 1 a ratio before the first KV source (2)" },
+    { "compress_ratios[3]", "4", MOTE_EFORMAT,
+      "'compress_ratios' gives layer 3 the ratio 4, its KV source 2 has 2" },
+    { "compress_ratios[25]", "2", MOTE_EFORMAT,
+      "'compress_ratios' gives layer 25 the ratio 2, its KV source 20 has 1" },
+    /* window only, between sources */
+    { "compress_ratios[3]", "0", MOTE_OK, NULL },
+    { "compress_ratios[24]", "0", MOTE_EFORMAT,
+      "'index_source_layer_ids' names layer 24, whose ratio is 0" },
+    { "compress_ratios[8]", "0", MOTE_EFORMAT,
+      "'kv_source_layer_ids' names layer 8, whose ratio is 0" },
     { "kv_source_layer_ids", "[]", MOTE_EFORMAT, "'kv_source_layer_ids' is empty" },
     { "kv_source_layer_ids", NULL, MOTE_EFORMAT, "'kv_source_layer_ids' is missing" },
-    { "kv_source_layer_ids", "[2,8,8,20]", MOTE_EFORMAT, "'kv_source_layer_ids' is not ascending (8 after 8)" },
-    { "kv_source_layer_ids", "[2,14,8,20]", MOTE_EFORMAT, "'kv_source_layer_ids' is not ascending (8 after 14)" },
-    { "kv_source_layer_ids", "[2,8,14,40]", MOTE_EFORMAT, "'kv_source_layer_ids' names layer 40 of 40" },
-    { "kv_source_layer_ids", "[2,8,14,300]", MOTE_EFORMAT, "'kv_source_layer_ids[3]' is 300, outside" },
-    { "kv_source_layer_ids", "[2,8,15,20]", MOTE_EFORMAT, "'kv_source_layer_ids' names layer 15, which 'index_source_layer_ids' lacks" },
-    { "index_source_layer_ids", "[2,8,14,20,28,24]", MOTE_EFORMAT, "'index_source_layer_ids' is not ascending" },
-    { "index_source_layer_ids", "[2,8,14,20,41]", MOTE_EFORMAT, "'index_source_layer_ids' names layer 41 of 40" },
+    { "kv_source_layer_ids", "[2,8,8,20]", MOTE_EFORMAT,
+      "'kv_source_layer_ids' is not ascending (8 after 8)" },
+    { "kv_source_layer_ids", "[2,14,8,20]", MOTE_EFORMAT,
+      "'kv_source_layer_ids' is not ascending (8 after 14)" },
+    { "kv_source_layer_ids", "[2,8,14,40]", MOTE_EFORMAT,
+      "'kv_source_layer_ids' names layer 40 of 40" },
+    { "kv_source_layer_ids", "[2,8,14,300]", MOTE_EFORMAT,
+      "'kv_source_layer_ids[3]' is 300, outside" },
+    { "kv_source_layer_ids", "[2,8,15,20]", MOTE_EFORMAT,
+      "'kv_source_layer_ids' names layer 15, which 'index_source_layer_ids' lacks" },
+    { "index_source_layer_ids", "[2,8,14,20,28,24]", MOTE_EFORMAT,
+      "'index_source_layer_ids' is not ascending" },
+    { "index_source_layer_ids", "[2,8,14,20,41]", MOTE_EFORMAT,
+      "'index_source_layer_ids' names layer 41 of 40" },
     /* candidates */
-    { "candidate_source_layer_id", "21", MOTE_EFORMAT, "'candidate_source_layer_id' is 21, which 'index_source_layer_ids' lacks" },
-    { "candidate_source_layer_id", "14", MOTE_EFORMAT, "'candidate_source_layer_id' is 14, before the last KV source (20)" },
+    { "candidate_source_layer_id", "21", MOTE_EFORMAT,
+      "'candidate_source_layer_id' is 21, which 'index_source_layer_ids' lacks" },
+    { "candidate_source_layer_id", "14", MOTE_EFORMAT,
+      "'candidate_source_layer_id' is 14, before the last KV source (20)" },
     { "candidate_block_size", "0", MOTE_EFORMAT, "'candidate_block_size' is 0; supported" },
     { "candidate_block_size", "6", MOTE_EFORMAT, "'candidate_block_size' is 6; supported" },
     { "candidate_block_size", "32", MOTE_EFORMAT, "'candidate_block_size' is 32, outside 0 to 16" },
     { "candidate_topk_blocks", "0", MOTE_EFORMAT, "'candidate_topk_blocks' is 0: blocks of 8" },
-    { "candidate_topk_blocks", "64", MOTE_EFORMAT, "'candidate_topk_blocks' is 64: blocks of 8 cannot promise 'index_topk' = 512" },
+    { "candidate_topk_blocks", "64", MOTE_EFORMAT,
+      "'candidate_topk_blocks' is 64: blocks of 8 cannot promise 'index_topk' = 512" },
     { "candidate_topk_blocks", "65", MOTE_OK, NULL },
     /* Engram */
-    { "engram_layer_ids", "[1]", MOTE_EFORMAT, "'engram_num_embeddings' has 2 elements for 1 in 'engram_layer_ids'" },
+    { "engram_layer_ids", "[1]", MOTE_EFORMAT,
+      "'engram_num_embeddings' has 2 elements for 1 in 'engram_layer_ids'" },
     { "engram_layer_ids", "[14,1]", MOTE_EFORMAT, "'engram_layer_ids' is not ascending" },
     { "engram_layer_ids", "[1,40]", MOTE_EFORMAT, "'engram_layer_ids' names layer 40 of 40" },
-    { "engram_num_embeddings", "[384006168,0]", MOTE_EFORMAT, "'engram_num_embeddings' gives layer 14 no rows" },
+    { "engram_num_embeddings", "[384006168,0]", MOTE_EFORMAT,
+      "'engram_num_embeddings' gives layer 14 no rows" },
     { "engram_max_ngram_size", "1", MOTE_EFORMAT, "'engram_max_ngram_size' is 1, below 2" },
     { "engram_max_ngram_size", "9", MOTE_EFORMAT, "'engram_max_ngram_size' is 9, outside" },
     { "engram_n_heads", "0", MOTE_EFORMAT, "'engram_n_heads' is 0" },
-    { "engram_head_dim", "48", MOTE_EFORMAT, "'engram_head_dim' is 48, not a positive multiple of 32" },
+    { "engram_head_dim", "48", MOTE_EFORMAT,
+      "'engram_head_dim' is 48, not a positive multiple of 32" },
     { "engram_vocab_size", "1", MOTE_EFORMAT, "'engram_vocab_size' is 1, below 2" },
-    { "engram_compressed_vocab_size", "0", MOTE_EFORMAT, "'engram_compressed_vocab_size' is 0, outside 1 to 'vocab_size'" },
-    { "engram_compressed_vocab_size", "129281", MOTE_EFORMAT, "'engram_compressed_vocab_size' is 129281, outside 1" },
-    { "engram_pad_token_id", "129280", MOTE_EFORMAT, "'engram_pad_token_id' is 129280, outside the vocabulary" },
+    { "engram_compressed_vocab_size", "0", MOTE_EFORMAT,
+      "'engram_compressed_vocab_size' is 0, outside 1 to 'vocab_size'" },
+    { "engram_compressed_vocab_size", "129281", MOTE_EFORMAT,
+      "'engram_compressed_vocab_size' is 129281, outside 1" },
+    { "engram_pad_token_id", "129280", MOTE_EFORMAT,
+      "'engram_pad_token_id' is 129280, outside the vocabulary" },
     /* YaRN */
     { "rope_scaling", "[]", MOTE_EFORMAT, "'rope_scaling' is an array, expected an object" },
-    { "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2}", MOTE_EUNSUPPORTED, "'rope_scaling': 'rope_type' is 'linear'; known are default, yarn" },
+    { "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2}", MOTE_EUNSUPPORTED,
+      "'rope_scaling': 'rope_type' is 'linear'; known are default, yarn" },
     { "rope_scaling", "{\"type\":\"dynamic\"}", MOTE_EUNSUPPORTED, "'rope_type' is 'dynamic'" },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":64}",
+    { "rope_scaling",
+      "{\"rope_type\":\"yarn\",\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_"
+      "embeddings\":64}",
       MOTE_EFORMAT, "'factor' is missing" },
-    { "rope_scaling", "{\"type\":\"yarn\",\"factor\":0.5,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":64}",
+    { "rope_scaling",
+      "{\"type\":\"yarn\",\"factor\":0.5,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_"
+      "embeddings\":64}",
       MOTE_EFORMAT, "'factor' is 0.5, outside" },
-    { "rope_scaling", "{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":32,\"original_max_position_embeddings\":64}", MOTE_EFORMAT,
-      "the fast bound (1) is not above the slow one (32)" },
-    { "rope_scaling", "{\"factor\":2,\"original_max_position_embeddings\":64}", MOTE_EFORMAT, "'rope_scaling': 'rope_type' is missing" },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.5}", MOTE_EUNSUPPORTED, "'attention_factor' is not applied" },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.0,\"mscale\":0}", MOTE_OK, NULL },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1.0,\"mscale_all_dim\":1.0}", MOTE_EUNSUPPORTED, "'mscale' is not applied" },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.125}", MOTE_OK, NULL },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.5}", MOTE_EUNSUPPORTED, "'partial_rotary_factor' is not applied" },
-    { "partial_rotary_factor", "0.5", MOTE_EUNSUPPORTED, "'partial_rotary_factor' asks for a variant of 'deepseek_v41'" },
+    { "rope_scaling",
+      "{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":32,\"original_max_position_"
+      "embeddings\":64}",
+      MOTE_EFORMAT, "the fast bound (1) is not above the slow one (32)" },
+    { "rope_scaling", "{\"factor\":2,\"original_max_position_embeddings\":64}", MOTE_EFORMAT,
+      "'rope_scaling': 'rope_type' is missing" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.5}",
+      MOTE_EUNSUPPORTED, "'attention_factor' is not applied" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":1.0,\"mscale\":0}",
+      MOTE_OK, NULL },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1.0,\"mscale_all_dim\":1.0}",
+      MOTE_EUNSUPPORTED, "'mscale' is not applied" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.125}",
+      MOTE_OK, NULL },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2,\"partial_rotary_factor\":0.5}",
+      MOTE_EUNSUPPORTED, "'partial_rotary_factor' is not applied" },
+    { "partial_rotary_factor", "0.5", MOTE_EUNSUPPORTED,
+      "'partial_rotary_factor' asks for a variant of 'deepseek_v41'" },
     { "rope_theta", NULL, MOTE_EFORMAT, "'rope_theta' is missing" },
     { "compress_rope_theta", NULL, MOTE_EFORMAT, "'compress_rope_theta' is missing" },
     { "rope_interleave", "true", MOTE_OK, NULL },
-    { "rope_local_base_freq", "10000", MOTE_EUNSUPPORTED, "'rope_local_base_freq' asks for a variant" },
+    { "rope_local_base_freq", "10000", MOTE_EUNSUPPORTED,
+      "'rope_local_base_freq' asks for a variant" },
     { "mscale", "1.0", MOTE_EUNSUPPORTED, "'mscale' asks for a variant" },
     { "rope_factor", "40", MOTE_EUNSUPPORTED, "'rope_factor' asks for a variant" },
 };
@@ -286,7 +347,8 @@ static const struct bad bad_nested[] = {
 static const struct bad bad_root[] = {
     { "model_type", "\"llama\"", MOTE_EFORMAT, "'intermediate_size' is missing" },
     { "model_type", "\"gpt2\"", MOTE_EUNSUPPORTED,
-      "'model_type' is 'gpt2', this version runs 'deepseek_v41', 'llama', 'mistral', 'qwen2', 'qwen3'" },
+      "'model_type' is 'gpt2', this version runs 'deepseek_v41', 'llama', 'mistral', 'qwen2', "
+      "'qwen3'" },
     { "model_type", NULL, MOTE_EFORMAT, "'model_type' is missing" },
     { "text_config", "3", MOTE_EFORMAT, "'text_config' is an integer, expected an object" },
     { "eos_token_id", "129280", MOTE_EFORMAT, "'eos_token_id' is 129280, outside 0 to 129279" },
@@ -295,26 +357,33 @@ static const struct bad bad_root[] = {
     { "eos_token_id", "[7,129280]", MOTE_EFORMAT, "'eos_token_id' is 129280, outside" },
     { "bos_token_id", "[0,1]", MOTE_EUNSUPPORTED, "'bos_token_id' has more than 1 element" },
     { "bos_token_id", "[0]", MOTE_OK, NULL },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EFORMAT, "'rope_scaling' stands beside 'text_config'" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EFORMAT,
+      "'rope_scaling' stands beside 'text_config'" },
     { "quantization_config", "{\"weight_block_size\":[32.0,32]}", MOTE_OK, NULL },
-    { "quantization_config", "{\"quant_method\":\"gptq\"}", MOTE_EUNSUPPORTED, "'quant_method' is 'gptq'" },
+    { "quantization_config", "{\"quant_method\":\"gptq\"}", MOTE_EUNSUPPORTED,
+      "'quant_method' is 'gptq'" },
     { "quantization_config", "{\"scale_fmt\":\"f32\"}", MOTE_EUNSUPPORTED, "'scale_fmt' is 'f32'" },
-    { "quantization_config", "{\"weight_block_size\":[128,128]}", MOTE_EUNSUPPORTED, "'weight_block_size' is not [32, 32]" },
+    { "quantization_config", "{\"weight_block_size\":[128,128]}", MOTE_EUNSUPPORTED,
+      "'weight_block_size' is not [32, 32]" },
 };
 
 static const struct bad bad_flat[] = {
-    { "dim", NULL, MOTE_EFORMAT, "'model_type' is missing" },          /* then it is no flat form */
+    /* then it is no flat form */
+    { "dim", NULL, MOTE_EFORMAT, "'model_type' is missing" },
     { "n_heads", NULL, MOTE_EFORMAT, "'n_heads' is missing" },
     { "norm_eps", "2", MOTE_EFORMAT, "'norm_eps' is 2, outside" },
     { "rope_head_dim", "63", MOTE_EFORMAT, "'rope_head_dim' is 63, not even" },
-    { "kv_source_layers", "[2,8,15,20]", MOTE_EFORMAT, "'kv_source_layers' names layer 15, which 'index_source_layers' lacks" },
+    { "kv_source_layers", "[2,8,15,20]", MOTE_EFORMAT,
+      "'kv_source_layers' names layer 15, which 'index_source_layers' lacks" },
     { "candidate_source_layer", "14", MOTE_EFORMAT, "'candidate_source_layer' is 14, before" },
     { "score_func", "\"x\"", MOTE_EUNSUPPORTED, "'score_func' is 'x'" },
     { "model_type", "\"deepseek_v4\"", MOTE_EUNSUPPORTED, "'model_type' is 'deepseek_v4'" },
     { "engram_pad_id", "200000", MOTE_EFORMAT, "'engram_pad_id' is 200000, outside" },
     { "rope_factor", NULL, MOTE_EFORMAT, "'rope_factor' is missing" },
-    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EUNSUPPORTED, "'rope_scaling' is not applied in this form" },
-    { "rope_parameters", "{\"rope_theta\":2}", MOTE_EUNSUPPORTED, "'rope_parameters' is not applied in this form" },
+    { "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":2}", MOTE_EUNSUPPORTED,
+      "'rope_scaling' is not applied in this form" },
+    { "rope_parameters", "{\"rope_theta\":2}", MOTE_EUNSUPPORTED,
+      "'rope_parameters' is not applied in this form" },
     { "rope_scaling", "{}", MOTE_OK, NULL },
     { "original_seq_len", "65536.0", MOTE_OK, NULL },
 };
@@ -335,9 +404,11 @@ static void check_bad(const char *file, int in_text, const struct bad *rows, siz
         mote__config c;
         mote_err err = { 0 };
         int rc = parse(&c, root, &err);
-        if (rc != rows[i].code || (rc && (!strstr(err.message, rows[i].words) || strncmp(err.message, "cfg: ", 5))))
-            fail_msg("%s = %s: %d '%s', expected %d '%s'", rows[i].key, rows[i].value ? rows[i].value : "(absent)", rc,
-                     rc ? err.message : "", rows[i].code, rows[i].words ? rows[i].words : "");
+        if (rc != rows[i].code ||
+            (rc && (!strstr(err.message, rows[i].words) || strncmp(err.message, "cfg: ", 5))))
+            fail_msg("%s = %s: %d '%s', expected %d '%s'", rows[i].key,
+                     rows[i].value ? rows[i].value : "(absent)", rc, rc ? err.message : "",
+                     rows[i].code, rows[i].words ? rows[i].words : "");
         json_decref(root);
     }
 }
@@ -373,14 +444,21 @@ static void test_bad(void **state)
 static void test_bad_text(void **state)
 {
     (void)state;
-    static const struct { const char *text, *words; } rows[] = {
-        { "", "cfg: line 1" }, { "[]", "cfg: not a JSON object" }, { "{\"a\":1,\"a\":2}", "duplicate" }, { "{} x", "end of file" },
-        { "{\"a\":\"\xff\"}", "byte 0xff" }, { "3", "cfg:" },
+    static const struct {
+        const char *text, *words;
+    } rows[] = {
+        { "", "cfg: line 1" },
+        { "[]", "cfg: not a JSON object" },
+        { "{\"a\":1,\"a\":2}", "duplicate" },
+        { "{} x", "end of file" },
+        { "{\"a\":\"\xff\"}", "byte 0xff" },
+        { "3", "cfg:" },
     };
     mote__config c;
     mote_err err;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(mote__config_parse(&c, rows[i].text, strlen(rows[i].text), "cfg", &err), MOTE_EFORMAT);
+        assert_int_equal(mote__config_parse(&c, rows[i].text, strlen(rows[i].text), "cfg", &err),
+                         MOTE_EFORMAT);
         if (!strstr(err.message, rows[i].words))
             fail_msg("'%s' lacks '%s'", err.message, rows[i].words);
     }
@@ -397,31 +475,57 @@ static void test_bad_text(void **state)
 static void test_rope_names(void **state)
 {
     (void)state;
-#define Y "\"rope_type\":\"yarn\",\"factor\":16,\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":65536"
+#define Y                                                                                   \
+    "\"rope_type\":\"yarn\",\"factor\":16,\"beta_fast\":32,\"beta_slow\":1,\"original_max_" \
+    "position_embeddings\":65536"
 #define PLAIN_THETA "\"rope_type\":\"default\",\"rope_theta\":10000"
-    static const struct { const char *changes; int code; const char *words; } rows[] = {
+    static const struct {
+        const char *changes;
+        int code;
+        const char *words;
+    } rows[] = {
         { "{\"rope_scaling\":{" Y "}}", 0, NULL },
-        { "{\"rope_scaling\":null,\"rope_parameters\":{" Y ",\"rope_theta\":10000},\"rope_theta\":null}", 0, NULL },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{" Y
+          ",\"rope_theta\":10000},\"rope_theta\":null}",
+          0, NULL },
         { "{\"rope_scaling\":{},\"rope_parameters\":{" Y "}}", 0, NULL },
-        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y ",\"rope_theta\":160000}},"
-          "\"rope_theta\":null,\"compress_rope_theta\":null}", 0, NULL },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y
+          ",\"rope_theta\":160000}},"
+          "\"rope_theta\":null,\"compress_rope_theta\":null}",
+          0, NULL },
         { "{\"rope_scaling\":{" Y "},\"rope_parameters\":null}", 0, NULL },
         { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{" PLAIN_THETA "}}", 0, NULL },
-        { "{\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"yarn\",\"factor\":16.0,\"original_max_position_embeddings\":65536.0}}", 0, NULL },
-        { "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16},\"original_max_position_embeddings\":65536}", 0, NULL },
-        { "{\"rope_theta\":77,\"rope_scaling\":null,\"rope_parameters\":{" Y ",\"rope_theta\":10000}}", 0, NULL },
+        { "{\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"yarn\",\"factor\":16.0,\"original_"
+          "max_position_embeddings\":65536.0}}",
+          0, NULL },
+        { "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16},\"original_max_position_"
+          "embeddings\":65536}",
+          0, NULL },
+        { "{\"rope_theta\":77,\"rope_scaling\":null,\"rope_parameters\":{" Y
+          ",\"rope_theta\":10000}}",
+          0, NULL },
         { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{" Y ",\"rope_theta\":10000}}", 0, NULL },
-        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":65536}}", MOTE_EFORMAT,
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,"
+          "\"original_max_position_embeddings\":65536}}",
+          MOTE_EFORMAT,
           "'rope_scaling' and 'rope_parameters' say different things about 'factor'" },
-        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_theta\":500000}}", MOTE_EFORMAT, "say different things about 'rope_theta'" },
-        { "{\"rope_scaling\":{" Y ",\"type\":\"linear\"}}", MOTE_EFORMAT, "'rope_type' is 'yarn' and 'type' is 'linear'" },
-        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "}}}", MOTE_EFORMAT, "'compress' is missing" },
-        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" Y "},\"compress\":{" Y "}}}", MOTE_EUNSUPPORTED, "'main' has rope_type 'yarn'" },
-        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y "},\"factor\":2}}", MOTE_EUNSUPPORTED,
-          "'factor' is not applied" },
-        { "{\"rope_scaling\":{" Y ",\"long_factor\":[1,2]}}", MOTE_EUNSUPPORTED, "'long_factor' is not applied" },
-        { "{\"rope_scaling\":{" Y ",\"truncate\":false}}", MOTE_EUNSUPPORTED, "'truncate' is not applied" },
-        { "{\"rope_scaling\":{" Y ",\"truncate\":true,\"finetuned\":true,\"long_factor\":null}}", 0, NULL },
+        { "{\"rope_scaling\":{" Y "},\"rope_parameters\":{\"rope_theta\":500000}}", MOTE_EFORMAT,
+          "say different things about 'rope_theta'" },
+        { "{\"rope_scaling\":{" Y ",\"type\":\"linear\"}}", MOTE_EFORMAT,
+          "'rope_type' is 'yarn' and 'type' is 'linear'" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "}}}", MOTE_EFORMAT,
+          "'compress' is missing" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" Y "},\"compress\":{" Y "}}}",
+          MOTE_EUNSUPPORTED, "'main' has rope_type 'yarn'" },
+        { "{\"rope_scaling\":null,\"rope_parameters\":{\"main\":{" PLAIN_THETA "},\"compress\":{" Y
+          "},\"factor\":2}}",
+          MOTE_EUNSUPPORTED, "'factor' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"long_factor\":[1,2]}}", MOTE_EUNSUPPORTED,
+          "'long_factor' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"truncate\":false}}", MOTE_EUNSUPPORTED,
+          "'truncate' is not applied" },
+        { "{\"rope_scaling\":{" Y ",\"truncate\":true,\"finetuned\":true,\"long_factor\":null}}", 0,
+          NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *root = load("v41-flash.json"), *changes = json_loads(rows[i].changes, 0, NULL);
@@ -438,7 +542,8 @@ static void test_rope_names(void **state)
         json_decref(root);
     }
     /* without original_max_position_embeddings: max_position_embeddings, as loaders do */
-    json_t *root = load("v41-flash.json"), *y = json_object_get(json_object_get(root, "text_config"), "rope_scaling");
+    json_t *root = load("v41-flash.json"),
+           *y = json_object_get(json_object_get(root, "text_config"), "rope_scaling");
     json_object_del(y, "original_max_position_embeddings");
     json_object_del(y, "beta_fast");
     mote__config c;
@@ -454,7 +559,8 @@ static void test_eos(void **state)
     (void)state;
     mote__config c;
     mote_err err;
-    json_t *root = load("v41-flash.json"), *text = json_object_get(root, "text_config"), *many = json_array();
+    json_t *root = load("v41-flash.json"), *text = json_object_get(root, "text_config"),
+           *many = json_array();
     json_object_set_new(root, "eos_token_id", json_pack("[i, f, i]", 7, 9.0, 7));
     assert_int_equal(parse(&c, root, &err), 0);
     assert_true(c.n_eos == 2 && c.eos[0] == 7 && c.eos[1] == 9);
@@ -492,21 +598,33 @@ static void test_generation(void **state)
     mote__generation g;
     mote_err err = { 0 };
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 2 && g.eos[0] == 7 && g.eos[1] == 8 && g.temperature == 1 && g.top_p == 1 && g.min_p == 0 && g.top_k == 0);
-    write_text(path, "{\"eos_token_id\": [3, 5], \"temperature\": 0.6, \"top_p\": 0.95, \"top_k\": 20, \"min_p\": 0.05}");
+    assert_true(g.n_eos == 2 && g.eos[0] == 7 && g.eos[1] == 8 && g.temperature == 1 &&
+                g.top_p == 1 && g.min_p == 0 && g.top_k == 0);
+    write_text(path, "{\"eos_token_id\": [3, 5], \"temperature\": 0.6, \"top_p\": 0.95, \"top_k\": "
+                     "20, \"min_p\": 0.05}");
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 2 && g.eos[0] == 3 && g.eos[1] == 5 && g.temperature == 0.6f && g.top_p == 0.95f && g.top_k == 20 && g.min_p == 0.05f);
+    assert_true(g.n_eos == 2 && g.eos[0] == 3 && g.eos[1] == 5 && g.temperature == 0.6f &&
+                g.top_p == 0.95f && g.top_k == 20 && g.min_p == 0.05f);
     write_text(path, "{\"eos_token_id\": 4, \"temperature\": null, \"top_p\": 0, \"top_k\": -1}");
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 1 && g.eos[0] == 4 && g.temperature == 1 && g.top_p == 0 && g.top_k == 0 && !*g.unapplied);
-    write_text(path, "{\"eos_token_id\": [], \"do_sample\": false, \"temperature\": 0.7, \"top_k\": 50.0, \"repetition_penalty\": 1.05,"
-                     "\"num_beams\": 1, \"typical_p\": 1.0, \"stop_strings\": [\"x\"], \"bad_words_ids\": null, \"suppress_tokens\": []}");
+    assert_true(g.n_eos == 1 && g.eos[0] == 4 && g.temperature == 1 && g.top_p == 0 &&
+                g.top_k == 0 && !*g.unapplied);
+    write_text(path, "{\"eos_token_id\": [], \"do_sample\": false, \"temperature\": 0.7, "
+                     "\"top_k\": 50.0, \"repetition_penalty\": 1.05,"
+                     "\"num_beams\": 1, \"typical_p\": 1.0, \"stop_strings\": [\"x\"], "
+                     "\"bad_words_ids\": null, \"suppress_tokens\": []}");
     assert_int_equal(mote__generation_load(&g, folder, &c, &err), 0);
-    assert_true(g.n_eos == 2 && g.temperature == 0 && g.top_k == 50);        /* do_sample false: greedy */
+    /* do_sample false: greedy */
+    assert_true(g.n_eos == 2 && g.temperature == 0 && g.top_k == 50);
     assert_string_equal(g.unapplied, "'repetition_penalty' 1.05, 'stop_strings'");
-    static const struct { const char *text; int code; const char *words; } rows[] = {
+    static const struct {
+        const char *text;
+        int code;
+        const char *words;
+    } rows[] = {
         { "[]", MOTE_EFORMAT, "not a JSON object" },
-        { "{\"eos_token_id\": \"x\"}", MOTE_EFORMAT, "'eos_token_id' is a string, expected an integer" },
+        { "{\"eos_token_id\": \"x\"}", MOTE_EFORMAT,
+          "'eos_token_id' is a string, expected an integer" },
         { "{\"eos_token_id\": [1, 100]}", MOTE_EFORMAT, "'eos_token_id' is 100, outside 0 to 99" },
         { "{\"eos_token_id\": [-1]}", MOTE_EFORMAT, "'eos_token_id' is -1" },
         { "{\"temperature\": -0.5}", MOTE_EFORMAT, "'temperature' is -0.5, outside" },
@@ -544,8 +662,10 @@ static void test_generation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published), cmocka_unit_test(test_tiny), cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_rope_names), cmocka_unit_test(test_eos), cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_published),  cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_bad),        cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_rope_names), cmocka_unit_test(test_eos),
+        cmocka_unit_test(test_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

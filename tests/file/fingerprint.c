@@ -1,5 +1,5 @@
-/* A fingerprint names a checkpoint's content, however it is spread over files, and a note of one is believed only for files that have not
- * been touched since. */
+/* A fingerprint names a checkpoint's content, however it is spread over files, and a note of one is
+ * believed only for files that have not been touched since. */
 #include "test.h"
 
 #include <dirent.h>
@@ -49,8 +49,9 @@ static void write_sparse(const char *name, uint64_t n)
 {
     char header[128];
     uint8_t length[8] = { 0 };
-    int h = snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"I8\",\"shape\":[%llu],\"data_offsets\":[0,%llu]}}", (unsigned long long)n,
-                     (unsigned long long)n);
+    int h = snprintf(header, sizeof header,
+                     "{\"t\":{\"dtype\":\"I8\",\"shape\":[%llu],\"data_offsets\":[0,%llu]}}",
+                     (unsigned long long)n, (unsigned long long)n);
     length[0] = (uint8_t)h;
     int fd = open(in_dir(name), O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
@@ -69,7 +70,9 @@ static void poke(const char *name, uint64_t from_end, uint8_t value)
     close(fd);
 }
 
-typedef struct digest { uint8_t b[32]; } digest;
+typedef struct digest {
+    uint8_t b[32];
+} digest;
 static int same(digest a, digest b) { return !memcmp(a.b, b.b, 32); }
 
 enum { PLAIN, NOTED, NOTED_READ_ONLY };
@@ -81,7 +84,8 @@ static digest take(int how)
     if (mote__checkpoint_open(&c, dir, &err))
         fail_msg("%s", err.message);
     const char *config = in_dir("config.json");
-    int rc = how == PLAIN ? mote__fingerprint(d.b, c, config, &err) : mote__fingerprint_noted(d.b, c, config, dir, how == NOTED, &err);
+    int rc = how == PLAIN ? mote__fingerprint(d.b, c, config, &err)
+                          : mote__fingerprint_noted(d.b, c, config, dir, how == NOTED, &err);
     if (rc)
         fail_msg("%s", err.message);
     mote__checkpoint_close(c);
@@ -95,7 +99,7 @@ static void content(void **state)
     write_sparse("model.safetensors", 100000);
     digest first = take(PLAIN);
     assert_true(same(first, take(PLAIN)));
-    poke("model.safetensors", 70001, 1);                       /* small: every byte counts */
+    poke("model.safetensors", 70001, 1); /* small: every byte counts */
     assert_false(same(first, take(PLAIN)));
     poke("model.safetensors", 70001, 0);
     assert_true(same(first, take(PLAIN)));
@@ -107,7 +111,8 @@ static void content(void **state)
     /* another shard layout of the same tensors is the same checkpoint */
     unlink(in_dir("model.safetensors"));
     write_sparse("other-00001-of-00001.safetensors", 100000);
-    write_text("model.safetensors.index.json", "{\"weight_map\":{\"t\":\"other-00001-of-00001.safetensors\"}}");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"t\":\"other-00001-of-00001.safetensors\"}}");
     assert_true(same(first, take(PLAIN)));
     unlink(in_dir("model.safetensors.index.json"));
     unlink(in_dir("other-00001-of-00001.safetensors"));
@@ -121,7 +126,11 @@ static void pages(void **state)
     write_text("config.json", "{}");
     write_sparse("model.safetensors", n);
     digest first = take(PLAIN);
-    static const struct { uint64_t from_end; int seen; } pokes[] = { { 1, 1 }, { 4096, 1 }, { 4097, 0 }, { 1u << 29, 1 }, { 1u << 30, 1 }, { 1u << 28, 0 } };
+    static const struct {
+        uint64_t from_end;
+        int seen;
+    } pokes[] = { { 1, 1 },        { 4096, 1 },     { 4097, 0 },
+                  { 1u << 29, 1 }, { 1u << 30, 1 }, { 1u << 28, 0 } };
     for (size_t i = 0; i < sizeof pokes / sizeof *pokes; i++) {
         poke("model.safetensors", pokes[i].from_end, 1);
         assert_int_equal(same(first, take(PLAIN)), !pokes[i].seen);
@@ -160,7 +169,8 @@ static void notes(void **state)
     write_sparse("model.safetensors", 5000);
     digest want = take(PLAIN);
     assert_true(same(want, take(NOTED)));
-    assert_string_equal(note(), "");                           /* touched a moment ago: the clock may not tell the next change from this one */
+    /* touched a moment ago: the clock may not tell the next change from this one */
+    assert_string_equal(note(), "");
     sleep(4);
     assert_true(same(want, take(NOTED_READ_ONLY)));
     assert_string_equal(note(), "");
@@ -187,7 +197,8 @@ static void notes(void **state)
     assert_true(same(want, take(NOTED)));
     rewrite_note(good, 81);
     assert_true(same(want, take(NOTED)));
-    /* it is read at all: another digest under a right checksum is believed, as long as the files stay as they are ... */
+    /* it is read at all: another digest under a right checksum is believed, as long as the files
+     * stay as they are ... */
     memcpy(b, good, 80);
     b[40] ^= 1;
     uint32_t crc = mote__crc32c(0, b, 72);
@@ -206,7 +217,8 @@ static void notes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(content, setup, teardown), cmocka_unit_test_setup_teardown(pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(content, setup, teardown),
+        cmocka_unit_test_setup_teardown(pages, setup, teardown),
         cmocka_unit_test_setup_teardown(notes, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* The table of tensor names: published counts and sizes, names that belong and that do not, and the tiny checkpoints tensor by
- * tensor (names, dtypes, shapes: both ways). */
+/* The table of tensor names: published counts and sizes, names that belong and that do not, and the
+ * tiny checkpoints tensor by tensor (names, dtypes, shapes: both ways). */
 #include "test.h"
 
 #include "file/names.h"
@@ -13,9 +13,19 @@ static mote__config load(const char *path)
     return c;
 }
 
-struct sums { size_t n[MOTE_TCLASSES], named[8]; uint64_t bytes[MOTE_TGROUPS]; const mote__config *c; };
-static const char *const endings[8] = { "attn.wq_a.weight", "compressor.wkv.weight", "compressor.wgate.weight", "indexer.wq_b.weight",
-                                        "indexer.wk.weight", "engram.embed.weight", ".w2.weight", ".scale" };
+struct sums {
+    size_t n[MOTE_TCLASSES], named[8];
+    uint64_t bytes[MOTE_TGROUPS];
+    const mote__config *c;
+};
+static const char *const endings[8] = { "attn.wq_a.weight",
+                                        "compressor.wkv.weight",
+                                        "compressor.wgate.weight",
+                                        "indexer.wq_b.weight",
+                                        "indexer.wk.weight",
+                                        "engram.embed.weight",
+                                        ".w2.weight",
+                                        ".scale" };
 
 static int ends(const char *s, const char *end)
 {
@@ -26,13 +36,16 @@ static int ends(const char *s, const char *end)
 static int add(void *ctx, const mote__expected *e)
 {
     struct sums *s = ctx;
-    s->n[e->cls] += e->n_bytes > 0;                  /* not the scales of what is published without */
+    /* not the scales of what is published without */
+    s->n[e->cls] += e->n_bytes > 0;
     s->bytes[mote__tclass_group(e->cls)] += e->n_bytes;
     for (int i = 0; i < 8; i++)
         s->named[i] += (size_t)ends(e->name, endings[i]);
     int layer, expert;
-    if (mote__tensor_class(e->name, s->c, &layer, &expert) != e->cls || layer != e->layer || expert != e->expert)
-        fail_msg("%s: class %s layer %d expert %d", e->name, mote__tclass_name(mote__tensor_class(e->name, s->c, NULL, NULL)), layer, expert);
+    if (mote__tensor_class(e->name, s->c, &layer, &expert) != e->cls || layer != e->layer ||
+        expert != e->expert)
+        fail_msg("%s: class %s layer %d expert %d", e->name,
+                 mote__tclass_name(mote__tensor_class(e->name, s->c, NULL, NULL)), layer, expert);
     return 0;
 }
 
@@ -42,13 +55,16 @@ static void test_published(void **state)
     mote__config c = load("tests/data/config/v41-flash.json");
     struct sums s = { .c = &c };
     assert_int_equal(mote__expected_tensors(&c, add, &s), 0);
-    static const size_t counts[7] = { 40, 4, 3, 8, 4, 2, 15360 + 40 };      /* w2: experts and shared experts */
+    /* w2: experts and shared experts */
+    static const size_t counts[7] = { 40, 4, 3, 8, 4, 2, 15360 + 40 };
     for (int i = 0; i < 7; i++)
         assert_int_equal(s.named[i], counts[i]);
     assert_int_equal(s.n[MOTE_TC_EXPERT], 15360 * 6);
     assert_int_equal(s.bytes[MOTE_TG_EXPERTS], 15360ull * 18800640);
     /* rows of 256 + 8 bytes; wkv [25600, 6144] with its scales; two [4, 5120] in BF16 */
-    assert_int_equal(s.bytes[MOTE_TG_ENGRAM], (384006168ull + 384016682) * 264 + 2 * (25600ull * 6144 + 800 * 192 + 2 * 4 * 5120 * 2));
+    assert_int_equal(s.bytes[MOTE_TG_ENGRAM],
+                     (384006168ull + 384016682) * 264 +
+                         2 * (25600ull * 6144 + 800 * 192 + 2 * 4 * 5120 * 2));
     assert_int_equal(s.bytes[MOTE_TG_OTHER], 0);
     size_t all = 0;
     for (int i = 0; i < MOTE_TCLASSES; i++)
@@ -60,7 +76,11 @@ static void test_names(void **state)
 {
     (void)state;
     mote__config c = load("tests/data/config/v41-flash.json");
-    static const struct { const char *name; mote__tclass with, without; int layer, expert; } rows[] = {
+    static const struct {
+        const char *name;
+        mote__tclass with, without;
+        int layer, expert;
+    } rows[] = {
         { "embed.weight", MOTE_TC_EMBED, MOTE_TC_EMBED, -1, -1 },
         { "layers.39.attn.wq_a.scale", MOTE_TC_ATTENTION, MOTE_TC_ATTENTION, 39, -1 },
         { "layers.39.attn.wq_a.weight_scale_inv", MOTE_TC_ATTENTION, MOTE_TC_ATTENTION, 39, -1 },
@@ -73,7 +93,8 @@ static void test_names(void **state)
         { "layers.0.ffn.experts.384.w3.weight", MOTE_TC_UNKNOWN, MOTE_TC_EXPERT, -1, -1 },
         { "layers.0.ffn.experts.1.w4.weight", MOTE_TC_UNKNOWN, MOTE_TC_UNKNOWN, -1, -1 },
         { "layers.8.attn.compressor.wgate.weight", MOTE_TC_COMPRESSOR, MOTE_TC_COMPRESSOR, 8, -1 },
-        { "layers.20.attn.compressor.wgate.weight", MOTE_TC_UNKNOWN, MOTE_TC_COMPRESSOR, -1, -1 },     /* ratio 1 */
+        /* ratio 1 */
+        { "layers.20.attn.compressor.wgate.weight", MOTE_TC_UNKNOWN, MOTE_TC_COMPRESSOR, -1, -1 },
         { "layers.24.attn.indexer.wq_b.weight", MOTE_TC_INDEXER, MOTE_TC_INDEXER, 24, -1 },
         { "layers.25.attn.indexer.wq_b.weight", MOTE_TC_UNKNOWN, MOTE_TC_INDEXER, -1, -1 },
         { "layers.14.engram.embed.scale", MOTE_TC_ENGRAM_TABLE, MOTE_TC_ENGRAM_TABLE, 14, -1 },
@@ -97,10 +118,14 @@ static void test_names(void **state)
         assert_int_equal(mote__tensor_class(rows[i].name, NULL, NULL, NULL), rows[i].without);
     }
     for (int i = 0; i < MOTE_TCLASSES; i++)
-        assert_true(mote__tclass_name((mote__tclass)i)[0] && (unsigned)mote__tclass_group((mote__tclass)i) < MOTE_TGROUPS);
+        assert_true(mote__tclass_name((mote__tclass)i)[0] &&
+                    (unsigned)mote__tclass_group((mote__tclass)i) < MOTE_TGROUPS);
 }
 
-struct compare { const mote__checkpoint *ckpt; size_t n; };
+struct compare {
+    const mote__checkpoint *ckpt;
+    size_t n;
+};
 static int compare(void *ctx, const mote__expected *e)
 {
     struct compare *x = ctx;
@@ -152,7 +177,10 @@ static void test_shapes(void **state)
     assert_int_equal(mote__expected_tensors(&c, shapes, NULL), 7);
 }
 
-struct dense { size_t n, scales, n_bias; uint64_t bytes, values; };
+struct dense {
+    size_t n, scales, n_bias;
+    uint64_t bytes, values;
+};
 static int count_dense(void *ctx, const mote__expected *e)
 {
     struct dense *d = ctx;
@@ -175,17 +203,26 @@ static int count_dense(void *ctx, const mote__expected *e)
 static void test_dense(void **state)
 {
     (void)state;
-    mote__config c = load("tests/data/config/deepseek-67b.json"), other = load("tests/data/config/v41-flash.json");
+    mote__config c = load("tests/data/config/deepseek-67b.json"),
+                 other = load("tests/data/config/v41-flash.json");
     struct dense d = { 0 };
     assert_int_equal(mote__expected_tensors(&c, count_dense, &d), 0);
     assert_true(d.values == 67425001472 && d.bytes == 2 * d.values);
     assert_int_equal(d.n, 4 + 95 * (2 + 7 * 2));
     assert_int_equal(d.scales, 1 + 95 * 7);
-    static const struct { const char *name; mote__tclass cls; } rows[] = {
-        { "model.embed_tokens.weight", MOTE_TC_EMBED }, { "lm_head.weight", MOTE_TC_HEAD }, { "model.norm.weight", MOTE_TC_NORM },
-        { "model.layers.94.self_attn.q_proj.weight", MOTE_TC_ATTENTION }, { "model.layers.0.mlp.up_proj.weight_scale_inv", MOTE_TC_FFN },
-        { "model.layers.95.self_attn.q_proj.weight", MOTE_TC_UNKNOWN }, { "model.layers.3.self_attn.q_proj.bias", MOTE_TC_UNKNOWN },
-        { "model.layers.3.self_attn.q_norm.weight", MOTE_TC_UNKNOWN }, { "model.layers.3.self_attn.rotary_emb.inv_freq", MOTE_TC_UNKNOWN },
+    static const struct {
+        const char *name;
+        mote__tclass cls;
+    } rows[] = {
+        { "model.embed_tokens.weight", MOTE_TC_EMBED },
+        { "lm_head.weight", MOTE_TC_HEAD },
+        { "model.norm.weight", MOTE_TC_NORM },
+        { "model.layers.94.self_attn.q_proj.weight", MOTE_TC_ATTENTION },
+        { "model.layers.0.mlp.up_proj.weight_scale_inv", MOTE_TC_FFN },
+        { "model.layers.95.self_attn.q_proj.weight", MOTE_TC_UNKNOWN },
+        { "model.layers.3.self_attn.q_proj.bias", MOTE_TC_UNKNOWN },
+        { "model.layers.3.self_attn.q_norm.weight", MOTE_TC_UNKNOWN },
+        { "model.layers.3.self_attn.rotary_emb.inv_freq", MOTE_TC_UNKNOWN },
         { "embed.weight", MOTE_TC_UNKNOWN },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -199,25 +236,43 @@ static void test_dense(void **state)
     assert_int_equal(d.n, 2 + 95 * (2 + 7 * 2 + 3 + 2));
     assert_int_equal(d.n_bias, 95 * 3);
     assert_int_equal(mote__tensor_class("lm_head.weight", &c, NULL, NULL), MOTE_TC_UNKNOWN);
-    assert_int_equal(mote__tensor_class("model.layers.3.self_attn.q_proj.bias", &c, NULL, NULL), MOTE_TC_ATTENTION);
+    assert_int_equal(mote__tensor_class("model.layers.3.self_attn.q_proj.bias", &c, NULL, NULL),
+                     MOTE_TC_ATTENTION);
 }
 
-/* What the loader takes: scales belong to linears only, a table of rows is FP8 only, half precision is the dense models'. */
+/* What the loader takes: scales belong to linears only, a table of rows is FP8 only, half precision
+ * is the dense models'. */
 static void test_dtypes(void **state)
 {
     (void)state;
-    mote__config v41 = load("tests/data/config/v41-flash.json"), llama = load("tests/data/config/deepseek-67b.json");
-    enum { BF16 = 1 << MOTE_DT_BF16, F16 = 1 << MOTE_DT_F16, F32 = 1 << MOTE_DT_F32, FP8 = 1 << MOTE_DT_F8_E4M3, I8 = 1 << MOTE_DT_I8,
-           E8M0 = 1 << MOTE_DT_F8_E8M0 };
-    static const struct { const char *name; unsigned dtypes; } rows[] = {
-        { "layers.2.attn.compressor.wkv.weight", I8 | FP8 | BF16 | F32 }, { "layers.2.attn.compressor.wkv.scale", E8M0 },
-        { "layers.2.attn.compressor.wgate.weight", I8 | FP8 | BF16 | F32 }, { "layers.2.attn.indexer.wk.weight_scale_inv", E8M0 },
-        { "layers.2.attn.indexer.weights_proj.weight", I8 | FP8 | BF16 | F32 }, { "layers.0.attn.wo_a.weight", I8 | FP8 | BF16 | F32 },
-        { "layers.1.engram.embed.weight", FP8 }, { "layers.1.engram.embed.scale", E8M0 }, { "layers.0.ffn.gate.weight", BF16 | F32 },
+    mote__config v41 = load("tests/data/config/v41-flash.json"),
+                 llama = load("tests/data/config/deepseek-67b.json");
+    enum {
+        BF16 = 1 << MOTE_DT_BF16,
+        F16 = 1 << MOTE_DT_F16,
+        F32 = 1 << MOTE_DT_F32,
+        FP8 = 1 << MOTE_DT_F8_E4M3,
+        I8 = 1 << MOTE_DT_I8,
+        E8M0 = 1 << MOTE_DT_F8_E8M0
+    };
+    static const struct {
+        const char *name;
+        unsigned dtypes;
+    } rows[] = {
+        { "layers.2.attn.compressor.wkv.weight", I8 | FP8 | BF16 | F32 },
+        { "layers.2.attn.compressor.wkv.scale", E8M0 },
+        { "layers.2.attn.compressor.wgate.weight", I8 | FP8 | BF16 | F32 },
+        { "layers.2.attn.indexer.wk.weight_scale_inv", E8M0 },
+        { "layers.2.attn.indexer.weights_proj.weight", I8 | FP8 | BF16 | F32 },
+        { "layers.0.attn.wo_a.weight", I8 | FP8 | BF16 | F32 },
+        { "layers.1.engram.embed.weight", FP8 },
+        { "layers.1.engram.embed.scale", E8M0 },
+        { "layers.0.ffn.gate.weight", BF16 | F32 },
         { "head.weight", BF16 | F32 }, { "head.scale", 0 }, { "lm_head.weight", 0 }, { "", 0 },
     }, dense[] = {
         { "lm_head.weight", FP8 | BF16 | F16 | F32 }, { "lm_head.weight_scale_inv", E8M0 },
-        { "model.embed_tokens.weight", BF16 | F16 | F32 }, { "model.layers.1.mlp.up_proj.weight", FP8 | BF16 | F16 | F32 },
+        { "model.embed_tokens.weight", BF16 | F16 | F32 },
+        { "model.layers.1.mlp.up_proj.weight", FP8 | BF16 | F16 | F32 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (mote__tensor_dtypes(rows[i].name, &v41) != rows[i].dtypes)
@@ -230,8 +285,9 @@ static void test_dtypes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published), cmocka_unit_test(test_names), cmocka_unit_test(test_nano), cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_dense), cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_published), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_nano),      cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_dense),     cmocka_unit_test(test_dtypes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

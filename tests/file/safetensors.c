@@ -1,4 +1,5 @@
-/* safetensors, one file: what a good file gives back, and a table of bad ones with words that only the right check says. */
+/* safetensors, one file: what a good file gives back, and a table of bad ones with words that only
+ * the right check says. */
 #include "test.h"
 
 #include <sys/stat.h>
@@ -11,7 +12,7 @@ static uint8_t *make_file(const char *header, size_t n_data, size_t *n)
 {
     size_t h = strlen(header);
     *n = 8 + h + n_data;
-    uint8_t *b = malloc(*n);           /* exact size, so that ASan sees a step outside */
+    uint8_t *b = malloc(*n); /* exact size, so that ASan sees a step outside */
     assert_non_null(b);
     for (int i = 0; i < 8; i++)
         b[i] = (uint8_t)((uint64_t)h >> 8 * i);
@@ -21,7 +22,12 @@ static uint8_t *make_file(const char *header, size_t n_data, size_t *n)
     return b;
 }
 
-struct seen { mote__tensor t[8]; char names[8][32]; size_t n; int stop_at; };
+struct seen {
+    mote__tensor t[8];
+    char names[8][32];
+    size_t n;
+    int stop_at;
+};
 static int see(void *ctx, const mote__tensor *t, mote_err *err)
 {
     struct seen *s = ctx;
@@ -38,9 +44,11 @@ static void test_good(void **state)
     (void)state;
     size_t n;
     /* given out of order; an empty tensor between; a scalar */
-    uint8_t *b = make_file("{\"__metadata__\":{\"format\":\"pt\"},\"c\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[6,10]},"
+    uint8_t *b = make_file("{\"__metadata__\":{\"format\":\"pt\"},\"c\":{\"dtype\":\"F32\","
+                           "\"shape\":[],\"data_offsets\":[6,10]},"
                            "\"a\":{\"dtype\":\"BF16\",\"shape\":[1,3],\"data_offsets\":[0,6]},"
-                           "\"e\":{\"dtype\":\"I64\",\"shape\":[4,0],\"data_offsets\":[6,6]}}   ", 10, &n);
+                           "\"e\":{\"dtype\":\"I64\",\"shape\":[4,0],\"data_offsets\":[6,6]}}   ",
+                           10, &n);
     struct seen s = { .stop_at = -1 };
     mote_err err = { 0 };
     if (mote__safetensors_parse(b, n, "f", see, &s, &err))
@@ -66,8 +74,14 @@ static void test_good(void **state)
     free(b);
 }
 
-#define T(name, dtype, shape, offsets) "\"" name "\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}"
-static const struct bad { const char *header; size_t n_data; int code; const char *words; } bad[] = {
+#define T(name, dtype, shape, offsets) \
+    "\"" name "\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+static const struct bad {
+    const char *header;
+    size_t n_data;
+    int code;
+    const char *words;
+} bad[] = {
     { "", 0, MOTE_EFORMAT, "f: line 1" },
     { "[]", 0, MOTE_EFORMAT, "f: the header is not a JSON object" },
     { "{\"a\":", 0, MOTE_EFORMAT, "f: line 1 column" },
@@ -76,34 +90,59 @@ static const struct bad { const char *header; size_t n_data; int code; const cha
     { "{\"\\ud800\":3}", 0, MOTE_EFORMAT, "Unicode" },
     { "{\"__metadata__\":[]}", 0, MOTE_EFORMAT, "'__metadata__' is not an object" },
     { "{\"__metadata__\":{\"x\":1}}", 0, MOTE_EFORMAT, "'__metadata__': 'x' is not a string" },
-    { "{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, MOTE_EFORMAT, "tensor 'a': 'dtype' is missing" },
-    { "{\"a\":{\"dtype\":\"I8\",\"data_offsets\":[0,1]}}", 1, MOTE_EFORMAT, "tensor 'a': 'shape' is missing" },
-    { "{\"a\":{\"dtype\":\"I8\",\"shape\":[1]}}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' is missing" },
+    { "{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'dtype' is missing" },
+    { "{\"a\":{\"dtype\":\"I8\",\"data_offsets\":[0,1]}}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'shape' is missing" },
+    { "{\"a\":{\"dtype\":\"I8\",\"shape\":[1]}}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' is missing" },
     { "{" T("a", "7", "[1]", "[0,1]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'dtype' is not a string" },
-    { "{" T("a", "\"F4\"", "[1]", "[0,1]") "}", 1, MOTE_EUNSUPPORTED, "tensor 'a': 'dtype' 'F4' is not known" },
-    { "{" T("a", "\"I8\"", "1", "[0,1]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'shape' is not an array" },
-    { "{" T("a", "\"I8\"", "[-1]", "[0,1]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'shape'[0] is not a non-negative integer" },
-    { "{" T("a", "\"I8\"", "[1,1.0]", "[0,1]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'shape'[1] is not a non-negative" },
-    { "{" T("a", "\"I8\"", "[1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, MOTE_EUNSUPPORTED, "tensor 'a': 'shape' has 9 dimensions" },
-    { "{" T("a", "\"I8\"", "[4294967296,4294967296,2]", "[0,0]") "}", 0, MOTE_EFORMAT, "tensor 'a': 'shape' times 'dtype' overflows" },
-    { "{" T("a", "\"F32\"", "[4611686018427387904]", "[0,0]") "}", 0, MOTE_EFORMAT, "tensor 'a': 'shape' times 'dtype' overflows" },
-    { "{" T("a", "\"I8\"", "[0,4294967296,4294967296]", "[0,0]") "}", 0, MOTE_EFORMAT, "tensor 'a': 'shape' times 'dtype' overflows" },
-    { "{" T("a", "\"I8\"", "[99999999999999999999]", "[0,0]") "}", 0, MOTE_EFORMAT, "'shape'[0] is not" },
-    { "{" T("a", "\"I8\"", "[1]", "[0]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' is not a pair" },
-    { "{" T("a", "\"I8\"", "[1]", "[0,1,1]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' is not a pair" },
-    { "{" T("a", "\"I8\"", "[1]", "[-1,0]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' is not a pair of non-negative" },
-    { "{" T("a", "\"I8\"", "[1]", "[0,\"1\"]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' is not a pair" },
-    { "{" T("a", "\"I8\"", "[1]", "[2,1]") "}", 2, MOTE_EFORMAT, "tensor 'a': 'data_offsets' end (1) before they begin (2)" },
-    { "{" T("a", "\"I8\"", "[2]", "[0,2]") "}", 1, MOTE_EFORMAT, "tensor 'a': 'data_offsets' end at 2, the file has 1 data bytes" },
-    { "{" T("a", "\"I8\"", "[1]", "[9223372036854775806,9223372036854775807]") "}", 1, MOTE_EFORMAT, "'data_offsets' end at 9223372036854775807" },
-    { "{" T("a", "\"F32\"", "[2]", "[0,4]") "}", 4, MOTE_EFORMAT, "tensor 'a': 'data_offsets' span 4 bytes, 'shape' and 'dtype' make 8" },
-    { "{" T("a", "\"I8\"", "[2]", "[0,2]") "," T("b", "\"I8\"", "[2]", "[1,3]") "}", 3, MOTE_EFORMAT, "tensor 'b': 'data_offsets' begin at 1 and overlap 'a'" },
-    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "," T("b", "\"I8\"", "[1]", "[2,3]") "}", 3, MOTE_EFORMAT, "tensor 'b': 'data_offsets' begin at 2 and leave a hole from 1" },
-    { "{" T("a", "\"I8\"", "[1]", "[1,2]") "}", 2, MOTE_EFORMAT, "tensor 'a': 'data_offsets' begin at 1 and leave a hole from 0" },
-    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "}", 3, MOTE_EFORMAT, "f: 2 bytes after the last tensor belong to none" },
-    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "," T("a", "\"I8\"", "[1]", "[1,2]") "}", 2, MOTE_EFORMAT, "duplicate" },
-    { "{\"a\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1],\"codec\":\"lz\"}}", 1, MOTE_EUNSUPPORTED,
-      "tensor 'a': field 'codec' is not known" },
+    { "{" T("a", "\"F4\"", "[1]", "[0,1]") "}", 1, MOTE_EUNSUPPORTED,
+      "tensor 'a': 'dtype' 'F4' is not known" },
+    { "{" T("a", "\"I8\"", "1", "[0,1]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'shape' is not an array" },
+    { "{" T("a", "\"I8\"", "[-1]", "[0,1]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'shape'[0] is not a non-negative integer" },
+    { "{" T("a", "\"I8\"", "[1,1.0]", "[0,1]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'shape'[1] is not a non-negative" },
+    { "{" T("a", "\"I8\"", "[1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, MOTE_EUNSUPPORTED,
+      "tensor 'a': 'shape' has 9 dimensions" },
+    { "{" T("a", "\"I8\"", "[4294967296,4294967296,2]", "[0,0]") "}", 0, MOTE_EFORMAT,
+      "tensor 'a': 'shape' times 'dtype' overflows" },
+    { "{" T("a", "\"F32\"", "[4611686018427387904]", "[0,0]") "}", 0, MOTE_EFORMAT,
+      "tensor 'a': 'shape' times 'dtype' overflows" },
+    { "{" T("a", "\"I8\"", "[0,4294967296,4294967296]", "[0,0]") "}", 0, MOTE_EFORMAT,
+      "tensor 'a': 'shape' times 'dtype' overflows" },
+    { "{" T("a", "\"I8\"", "[99999999999999999999]", "[0,0]") "}", 0, MOTE_EFORMAT,
+      "'shape'[0] is not" },
+    { "{" T("a", "\"I8\"", "[1]", "[0]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' is not a pair" },
+    { "{" T("a", "\"I8\"", "[1]", "[0,1,1]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' is not a pair" },
+    { "{" T("a", "\"I8\"", "[1]", "[-1,0]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' is not a pair of non-negative" },
+    { "{" T("a", "\"I8\"", "[1]", "[0,\"1\"]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' is not a pair" },
+    { "{" T("a", "\"I8\"", "[1]", "[2,1]") "}", 2, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' end (1) before they begin (2)" },
+    { "{" T("a", "\"I8\"", "[2]", "[0,2]") "}", 1, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' end at 2, the file has 1 data bytes" },
+    { "{" T("a", "\"I8\"", "[1]", "[9223372036854775806,9223372036854775807]") "}", 1, MOTE_EFORMAT,
+      "'data_offsets' end at 9223372036854775807" },
+    { "{" T("a", "\"F32\"", "[2]", "[0,4]") "}", 4, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' span 4 bytes, 'shape' and 'dtype' make 8" },
+    { "{" T("a", "\"I8\"", "[2]", "[0,2]") "," T("b", "\"I8\"", "[2]", "[1,3]") "}", 3,
+      MOTE_EFORMAT, "tensor 'b': 'data_offsets' begin at 1 and overlap 'a'" },
+    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "," T("b", "\"I8\"", "[1]", "[2,3]") "}", 3,
+      MOTE_EFORMAT, "tensor 'b': 'data_offsets' begin at 2 and leave a hole from 1" },
+    { "{" T("a", "\"I8\"", "[1]", "[1,2]") "}", 2, MOTE_EFORMAT,
+      "tensor 'a': 'data_offsets' begin at 1 and leave a hole from 0" },
+    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "}", 3, MOTE_EFORMAT,
+      "f: 2 bytes after the last tensor belong to none" },
+    { "{" T("a", "\"I8\"", "[1]", "[0,1]") "," T("a", "\"I8\"", "[1]", "[1,2]") "}", 2,
+      MOTE_EFORMAT, "duplicate" },
+    { "{\"a\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1],\"codec\":\"lz\"}}", 1,
+      MOTE_EUNSUPPORTED, "tensor 'a': field 'codec' is not known" },
 };
 
 static void test_bad(void **state)
@@ -114,7 +153,8 @@ static void test_bad(void **state)
         uint8_t *b = make_file(bad[i].header, bad[i].n_data, &n);
         mote_err err = { 0 };
         int rc = mote__safetensors_parse(b, n, "f", NULL, NULL, &err);
-        if (rc != bad[i].code || !strstr(err.message, bad[i].words) || strncmp(err.message, "f: ", 3))
+        if (rc != bad[i].code || !strstr(err.message, bad[i].words) ||
+            strncmp(err.message, "f: ", 3))
             fail_msg("%s: %d '%s', expected '%s'", bad[i].header, rc, err.message, bad[i].words);
         free(b);
     }
@@ -123,11 +163,17 @@ static void test_bad(void **state)
 static void test_lengths(void **state)
 {
     (void)state;
-    static const struct { uint64_t length; size_t n; const char *words; } rows[] = {
-        { 0, 0, "0 bytes are too short" }, { 0, 7, "7 bytes are too short" },
+    static const struct {
+        uint64_t length;
+        size_t n;
+        const char *words;
+    } rows[] = {
+        { 0, 0, "0 bytes are too short" },
+        { 0, 7, "7 bytes are too short" },
         { 3, 10, "the header length 3 passes the end of the file (10 bytes)" },
         { 100000001, 10, "the header length 100000001 is over the format's limit of 100000000" },
-        { UINT64_MAX, 10, "over the format's limit" }, { 100000000, 10, "passes the end" },
+        { UINT64_MAX, 10, "over the format's limit" },
+        { 100000000, 10, "passes the end" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint8_t *b = malloc(rows[i].n + 1);
@@ -135,7 +181,8 @@ static void test_lengths(void **state)
             b[k] = k < 8 ? (uint8_t)(rows[i].length >> 8 * k) : '{';
         b = realloc(b, rows[i].n ? rows[i].n : 1);
         mote_err err = { 0 };
-        assert_int_equal(mote__safetensors_parse(b, rows[i].n, "f", NULL, NULL, &err), MOTE_EFORMAT);
+        assert_int_equal(mote__safetensors_parse(b, rows[i].n, "f", NULL, NULL, &err),
+                         MOTE_EFORMAT);
         if (!strstr(err.message, rows[i].words))
             fail_msg("'%s' lacks '%s'", err.message, rows[i].words);
         free(b);
@@ -159,7 +206,8 @@ static void test_dtypes(void **state)
         assert_true(mote__dtype_bytes((mote__dtype)i) >= 1);
         char header[200];
         size_t n, bytes = mote__dtype_bytes((mote__dtype)i);
-        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,%zu]}}",
+        snprintf(header, sizeof header,
+                 "{\"a\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,%zu]}}",
                  mote__dtype_name((mote__dtype)i), bytes);
         uint8_t *b = make_file(header, bytes, &n);
         struct seen s = { .stop_at = -1 };
@@ -182,12 +230,27 @@ static void test_write(void **state)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)(200 + i);
     mote__tensor t[3] = {
-        { .name = "z \"quoted\" \xc3\xa9", .dtype = MOTE_DT_F32, .n_dims = 2, .shape = { 2, 2 }, .data = data, .n_bytes = 16 },
-        { .name = "empty", .dtype = MOTE_DT_I8, .n_dims = 1, .shape = { 0 }, .data = NULL, .n_bytes = 0 },
-        { .name = "a", .dtype = MOTE_DT_BF16, .n_dims = 1, .shape = { 4 }, .data = data + 16, .n_bytes = 8 },
+        { .name = "z \"quoted\" \xc3\xa9",
+          .dtype = MOTE_DT_F32,
+          .n_dims = 2,
+          .shape = { 2, 2 },
+          .data = data,
+          .n_bytes = 16 },
+        { .name = "empty",
+          .dtype = MOTE_DT_I8,
+          .n_dims = 1,
+          .shape = { 0 },
+          .data = NULL,
+          .n_bytes = 0 },
+        { .name = "a",
+          .dtype = MOTE_DT_BF16,
+          .n_dims = 1,
+          .shape = { 4 },
+          .data = data + 16,
+          .n_bytes = 8 },
     };
     mote_err err = { 0 };
-    for (int round = 0; round < 2; round++) {            /* the second replaces the first */
+    for (int round = 0; round < 2; round++) { /* the second replaces the first */
         assert_int_equal(mote__safetensors_write(path, t, 3, &err), 0);
         mote__checkpoint *c;
         if (mote__checkpoint_open(&c, path, &err))
@@ -226,7 +289,8 @@ static void test_write(void **state)
     assert_int_equal(mote__safetensors_write(path, &nameless, 1, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "tensor 0 has no usable name"));
     assert_int_equal(mote__safetensors_write(path, &reserved, 1, &err), MOTE_EINVAL);
-    for (int i = 0; i < 2; i++) {                        /* 2^62 bytes each: refused before a byte is read */
+    /* 2^62 bytes each: refused before a byte is read */
+    for (int i = 0; i < 2; i++) {
         vast[i].name = i ? "x" : "y";
         vast[i].dtype = MOTE_DT_I8;
         vast[i].n_bytes = vast[i].shape[0] = (uint64_t)1 << 62;
@@ -240,15 +304,16 @@ static void test_write(void **state)
     mote__checkpoint_close(c);
     assert_int_equal(mote__safetensors_write("/nonexistent/x.safetensors", t, 3, &err), MOTE_EIO);
     assert_non_null(strstr(err.message, "/nonexistent/x.safetensors"));
-    assert_int_equal(mote__safetensors_write(folder, t, 3, &err), MOTE_EIO);   /* a folder cannot be replaced */
+    /* a folder cannot be replaced */
+    assert_int_equal(mote__safetensors_write(folder, t, 3, &err), MOTE_EIO);
     unlink(path);
-    assert_int_equal(rmdir(folder), 0);                  /* no temporary file was left */
+    assert_int_equal(rmdir(folder), 0); /* no temporary file was left */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_good),   cmocka_unit_test(test_bad),   cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_dtypes), cmocka_unit_test(test_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Buffers between guard pages, random floats of several styles, and comparisons that say where. For tests of kernels. */
+/* Buffers between guard pages, random floats of several styles, and comparisons that say where. For
+ * tests of kernels. */
 #ifndef MOTE_TESTS_KERN_GUARD_H
 #define MOTE_TESTS_KERN_GUARD_H
 
@@ -11,12 +12,19 @@
 #include "test.h"
 
 /* All buffers of a round live in one arena of guarded pieces and go together. */
-typedef struct guard { struct { void *base; size_t size; } piece[32]; int n, at_end; } guard;
+typedef struct guard {
+    struct {
+        void *base;
+        size_t size;
+    } piece[32];
+    int n, at_end;
+} guard;
 
 /* `bytes` that end right before an inaccessible page (at_end) or start right behind one */
 static inline void *guard_alloc(guard *g, size_t bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page, size = inner + 2 * page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page,
+           size = inner + 2 * page;
     char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(p != MAP_FAILED && g->n < 32);
     assert_int_equal(mprotect(p, page, PROT_NONE) | mprotect(p + page + inner, page, PROT_NONE), 0);
@@ -35,13 +43,16 @@ static inline void guard_free(guard *g)
 }
 
 enum { NORMAL, ZEROS, EXTREMES, DENORMALS, ALTERNATING, SMALL_AND_LARGE, SPECIALS, FLOAT_STYLES };
-static const char *const style_name[FLOAT_STYLES] = { "normal", "zeros", "extremes", "denormals", "alternating",
-                                                      "small-and-large", "specials" };
+static const char *const style_name[FLOAT_STYLES] = { "normal",    "zeros",       "extremes",
+                                                      "denormals", "alternating", "small-and-large",
+                                                      "specials" };
 
 static inline void fill_floats(rnd *r, float *p, size_t n, int style)
 {
-    static const float special[] = { INFINITY, -INFINITY, NAN, 0, -0.f, FLT_MAX, FLT_MIN, -0x1p-149f, 1, -1 };
-    const int tiny = (int)rnd_below(r, 2);                   /* denormals among themselves, or also beside others */
+    static const float special[] = { INFINITY, -INFINITY, NAN,        0, -0.f,
+                                     FLT_MAX,  FLT_MIN,   -0x1p-149f, 1, -1 };
+    /* denormals among themselves, or also beside others */
+    const int tiny = (int)rnd_below(r, 2);
     for (size_t i = 0; i < n; i++) {
         float u = rnd_unit(r);
         switch (style) {
@@ -62,7 +73,8 @@ static inline void fill_bytes(rnd *r, uint8_t *p, size_t n)
         p[i] = (uint8_t)(rnd_u64(r) >> 32);
 }
 
-/* Same bits, or both NaN: which NaN comes out of two is nobody's promise. First wrong index, or n. */
+/* Same bits, or both NaN: which NaN comes out of two is nobody's promise. First wrong index, or n.
+ */
 static inline size_t first_difference(const float *want, const float *got, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -71,11 +83,12 @@ static inline size_t first_difference(const float *want, const float *got, size_
     return n;
 }
 
-#define check_same_f32(want, got, n, fmt, ...)                                                                       \
-    do {                                                                                                             \
-        size_t at_ = first_difference(want, got, n);                                                                 \
-        if (at_ < (n))                                                                                               \
-            fail_msg(fmt ": [%zu] is %a, want %a", __VA_ARGS__, at_, (double)(got)[at_], (double)(want)[at_]);       \
+#define check_same_f32(want, got, n, fmt, ...)                                           \
+    do {                                                                                 \
+        size_t at_ = first_difference(want, got, n);                                     \
+        if (at_ < (n))                                                                   \
+            fail_msg(fmt ": [%zu] is %a, want %a", __VA_ARGS__, at_, (double)(got)[at_], \
+                     (double)(want)[at_]);                                               \
     } while (0)
 
 #endif

@@ -1,5 +1,5 @@
-/* The driver of linears: any mix of jobs gives what one job, one row, one thread gives; gathers; shared inputs; views;
- * failing allocations. */
+/* The driver of linears: any mix of jobs gives what one job, one row, one thread gives; gathers;
+ * shared inputs; views; failing allocations. */
 #include "kern/guard.h"
 
 #include <mote/mote.h>
@@ -16,8 +16,11 @@ typedef struct job_memory {
 
 static void random_matrix(rnd *r, job_memory *j, mote__wkind kind, size_t n_out, size_t n_in)
 {
-    size_t bytes = n_out * n_in / mote__columns_per_word(kind) * 4, scales = (n_out + 95) * (n_in + 31) / 32 + 8;
-    j->m = (mote__mat){ kind, n_out, n_in, NULL, NULL, (n_in + 31) / 32, kind == MOTE_W_FP8 ? rnd_below(r, 40) : 0 };
+    size_t bytes = n_out * n_in / mote__columns_per_word(kind) * 4,
+           scales = (n_out + 95) * (n_in + 31) / 32 + 8;
+    j->m = (mote__mat){
+        kind, n_out, n_in, NULL, NULL, (n_in + 31) / 32, kind == MOTE_W_FP8 ? rnd_below(r, 40) : 0
+    };
     j->m.data = j->data = malloc(bytes + 1);
     j->m.scale = j->scale = malloc(scales);
     fill_bytes(r, j->data, bytes);
@@ -58,7 +61,7 @@ static void test_any_cut(void **state)
             mote__wkind kind = (mote__wkind)rnd_below(&r, MOTE_W_KINDS);
             size_t n_in = 32 * (1 + rnd_below(&r, 12)), n_out = rnd_below(&r, many ? 200 : 90);
             size_t n_rows = many ? rnd_below(&r, 230) : rnd_below(&r, 3) ? rnd_below(&r, 9) : 0;
-            int share = i && rnd_below(&r, 3) == 0;          /* the inputs of the job before */
+            int share = i && rnd_below(&r, 3) == 0; /* the inputs of the job before */
             if (share) {
                 n_in = m[i - 1].m.n_in;
                 n_rows = jobs[i - 1].n_rows;
@@ -67,10 +70,13 @@ static void test_any_cut(void **state)
             }
             random_matrix(&r, &m[i], kind, n_out, n_in);
             size_t held = n_rows + 5;
-            jobs[i] = (mote__linear_job){ .w = &m[i].m, .ldx = n_in + rnd_below(&r, 3), .n_rows = n_rows,
+            jobs[i] = (mote__linear_job){ .w = &m[i].m,
+                                          .ldx = n_in + rnd_below(&r, 3),
+                                          .n_rows = n_rows,
                                           .ldy = n_out + rnd_below(&r, 3) };
             if (share) {
-                jobs[i].ldx = jobs[i - 1].ldx;               /* or the same place read at another stride */
+                /* or the same place read at another stride */
+                jobs[i].ldx = jobs[i - 1].ldx;
                 if (jobs[i].ldx > n_in && rnd_below(&r, 2))
                     jobs[i].ldx--;
                 m[i].x = m[i - 1].x;
@@ -93,8 +99,10 @@ static void test_any_cut(void **state)
             /* row by row with the scalar kernel */
             float *xp = malloc((mote__arranged_size(kind, n_in) + 1) * sizeof(float));
             for (size_t k = 0; k < n_rows; k++) {
-                mote__arrange(kind, xp, m[i].x + (jobs[i].rows ? jobs[i].rows[k] : k) * jobs[i].ldx, n_in);
-                mote__kern_linear(mote__kern_at(0), &m[i].m, 0, n_out, xp, 1, 0, m[i].want + k * jobs[i].ldy, jobs[i].ldy, NULL);
+                mote__arrange(kind, xp, m[i].x + (jobs[i].rows ? jobs[i].rows[k] : k) * jobs[i].ldx,
+                              n_in);
+                mote__kern_linear(mote__kern_at(0), &m[i].m, 0, n_out, xp, 1, 0,
+                                  m[i].want + k * jobs[i].ldy, jobs[i].ldy, NULL);
             }
             free(xp);
         }
@@ -102,8 +110,10 @@ static void test_any_cut(void **state)
             for (int t = 1; t <= MOST_THREADS; t++) {
                 mote__meter meter = { 0 };
                 mote__linear_ctx ctx;
-                assert_int_equal(mote__linear_init(&ctx, mote__kern_at(level), pools[t], &meter), 0);
-                for (int pass = 0; pass < 2; pass++) {       /* all at once, then job by job, with one context */
+                assert_int_equal(mote__linear_init(&ctx, mote__kern_at(level), pools[t], &meter),
+                                 0);
+                /* all at once, then job by job, with one context */
+                for (int pass = 0; pass < 2; pass++) {
                     for (size_t i = 0; i < n_jobs; i++)
                         for (size_t k = 0; k < jobs[i].n_rows * jobs[i].ldy; k++)
                             m[i].got[k] = 12345;
@@ -116,9 +126,10 @@ static void test_any_cut(void **state)
                             assert_int_equal(mote__linear_run(&ctx, jobs + i, 1), 0);
                     for (size_t i = 0; i < n_jobs; i++)
                         check_same_f32(m[i].want, m[i].got, jobs[i].n_rows * jobs[i].ldy,
-                                       "linear_run/%s seed=%llu threads=%d pass=%d job=%zu rows=%zu out=%zu in=%zu",
-                                       ctx.kern->name, (unsigned long long)seed, t, pass, i, jobs[i].n_rows, m[i].m.n_out,
-                                       m[i].m.n_in);
+                                       "linear_run/%s seed=%llu threads=%d pass=%d job=%zu "
+                                       "rows=%zu out=%zu in=%zu",
+                                       ctx.kern->name, (unsigned long long)seed, t, pass, i,
+                                       jobs[i].n_rows, m[i].m.n_out, m[i].m.n_in);
                 }
                 mote__linear_deinit(&ctx);
                 assert_int_equal(mote__meter_total(&meter), 0);
@@ -129,7 +140,8 @@ static void test_any_cut(void **state)
         mote__pool_destroy(pools[t]);
 }
 
-/* 8 block-diagonal views of one scaled matrix (as wo_a is used) give the rows that the whole matrix gives */
+/* 8 block-diagonal views of one scaled matrix (as wo_a is used) give the rows that the whole matrix
+ * gives */
 static void test_views(void **state)
 {
     enum { GROUPS = 4, OUT = 24, IN = 64 };
@@ -141,15 +153,23 @@ static void test_views(void **state)
     m.m.scale_row0 = 0;
     fill_floats(&r, x, IN, NORMAL);
     assert_int_equal(mote__linear_init(&ctx, mote__kern(), NULL, NULL), 0);
-    mote__linear_job all = { .w = &m.m, .x = x, .ldx = IN, .n_rows = 1, .y = whole, .ldy = GROUPS * OUT }, some[GROUPS];
+    mote__linear_job all = { .w = &m.m,
+                             .x = x,
+                             .ldx = IN,
+                             .n_rows = 1,
+                             .y = whole,
+                             .ldy = GROUPS * OUT },
+                     some[GROUPS];
     assert_int_equal(mote__linear_run(&ctx, &all, 1), 0);
     mote__mat view[GROUPS];
     for (size_t i = 0; i < GROUPS; i++) {
         view[i] = m.m;
         view[i].n_out = OUT;
         view[i].data += i * OUT * IN;
-        view[i].scale_row0 = i * OUT;                        /* not a multiple of 32 */
-        some[i] = (mote__linear_job){ .w = &view[i], .x = x, .ldx = IN, .n_rows = 1, .y = parts + i * OUT, .ldy = OUT };
+        view[i].scale_row0 = i * OUT; /* not a multiple of 32 */
+        some[i] = (mote__linear_job){
+            .w = &view[i], .x = x, .ldx = IN, .n_rows = 1, .y = parts + i * OUT, .ldy = OUT
+        };
     }
     assert_int_equal(mote__linear_run(&ctx, some, GROUPS), 0);
     assert_memory_equal(whole, parts, sizeof whole);
@@ -178,10 +198,10 @@ static void test_no_memory(void **state)
         assert_int_equal(mote__linear_run(&ctx, &job, 1), 0);
         size_t allocs = meter.n_allocs;
         assert_int_equal(mote__linear_run(&ctx, &job, 1), 0);
-        assert_int_equal(meter.n_allocs, allocs);            /* steady state allocates nothing */
+        assert_int_equal(meter.n_allocs, allocs); /* steady state allocates nothing */
         mote__linear_deinit(&ctx);
     }
-    job.n_rows = (size_t)-1 / 8;                             /* refused before anything is read */
+    job.n_rows = (size_t)-1 / 8; /* refused before anything is read */
     assert_int_equal(mote__linear_init(&ctx, mote__kern(), NULL, &meter), 0);
     assert_int_equal(mote__linear_run(&ctx, &job, 1), MOTE_ENOMEM);
     assert_int_equal(mote__linear_run(&ctx, &job, 0), 0);
@@ -193,7 +213,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_cut), cmocka_unit_test(test_views), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_any_cut),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

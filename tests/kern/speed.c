@@ -1,6 +1,6 @@
-/* How fast the kernels are, as ratios to limits measured in the same run: one thread's memory read over the same buffer, and
- * its fused multiply-adds. Not a test: prints, judges nothing. Each answer is compared with the scalar one first.
- *   speed-kern [runs]                             medians of `runs` (default 7) */
+/* How fast the kernels are, as ratios to limits measured in the same run: one thread's memory read
+ * over the same buffer, and its fused multiply-adds. Not a test: prints, judges nothing. Each
+ * answer is compared with the scalar one first. speed-kern [runs] medians of `runs` (default 7) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static double measure(void (*body)(void *), void *ctx, double *spread)
     return t[runs / 2];
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------- */
+/* ---- limits ---- */
 
 static uint8_t *buffer;
 enum { FMAS = 1 << 22 };
@@ -60,11 +60,13 @@ enum { FMAS = 1 << 22 };
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static void read_512(void *arg)
 {
-    __m512i s[4] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512() };
+    __m512i s[4] = { _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                     _mm512_setzero_si512() };
     for (size_t i = 0; i < BUFFER; i += 256)
         for (int k = 0; k < 4; k++)
             s[k] = _mm512_xor_si512(s[k], _mm512_load_si512(buffer + i + 64 * k));
-    keep_alive = (float)_mm512_reduce_add_epi32(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+    keep_alive = (float)_mm512_reduce_add_epi32(
+        _mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
 }
 __attribute__((target("avx512f"))) static void fma_512(void *arg)
 {
@@ -102,29 +104,41 @@ static void limits(void)
         fma_gflops = 32.0 * FMAS / t * 1e-9;
     }
 #endif
-    printf("limit  read %.1f GB/s   fma %.1f GFLOP/s   (1 thread, measured, %d runs)\n\n", read_gbs, fma_gflops, runs);
-    printf("%-36s %13s %9s %9s %9s %8s\n", "kernel", "time", "of read", "of fma", "x scalar", "spread");
+    printf("limit  read %.1f GB/s   fma %.1f GFLOP/s   (1 thread, measured, %d runs)\n\n", read_gbs,
+           fma_gflops, runs);
+    printf("%-36s %13s %9s %9s %9s %8s\n", "kernel", "time", "of read", "of fma", "x scalar",
+           "spread");
 }
 
-typedef struct call { void (*body)(void *, const mote__kern_ops *); void *ctx; const mote__kern_ops *kern; } call;
-static void run_call(void *arg) { call *c = arg; c->body(c->ctx, c->kern); }
+typedef struct call {
+    void (*body)(void *, const mote__kern_ops *);
+    void *ctx;
+    const mote__kern_ops *kern;
+} call;
+static void run_call(void *arg)
+{
+    call *c = arg;
+    c->body(c->ctx, c->kern);
+}
 
-static size_t walk;                         /* where in the buffer the next linear finds its weights */
+/* where in the buffer the next linear finds its weights */
+static size_t walk;
 
-/* One line per level, after its answer in out [n_out] was found to be the scalar one's. bytes: read per call (0: nothing
- * from memory); flops per call (0: not counted). */
-static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx, const float *out, size_t n_out,
-                   double bytes, double flops)
+/* One line per level, after its answer in out [n_out] was found to be the scalar one's. bytes: read
+ * per call (0: nothing from memory); flops per call (0: not counted). */
+static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx,
+                   const float *out, size_t n_out, double bytes, double flops)
 {
     double scalar = 0;
-    float *place = (float *)(uintptr_t)out, *before = malloc(n_out * sizeof *before), *want = malloc(n_out * sizeof *want);
+    float *place = (float *)(uintptr_t)out, *before = malloc(n_out * sizeof *before),
+          *want = malloc(n_out * sizeof *want);
     if (!before || !want)
         exit(1);
     memcpy(before, out, n_out * sizeof *before);
     for (int level = 0; mote__kern_at(level); level++) {
         call c = { body, ctx, mote__kern_at(level) };
         double spread, t;
-        memcpy(place, before, n_out * sizeof *before);       /* mix adds to what is there */
+        memcpy(place, before, n_out * sizeof *before); /* mix adds to what is there */
         walk = 0;
         run_call(&c);
         if (level == 0) {
@@ -144,20 +158,26 @@ static void report(const char *what, void (*body)(void *, const mote__kern_ops *
             snprintf(read, sizeof read, "%.2f", bytes / t * 1e-9 / read_gbs);
         if (flops > 0 && fma_gflops > 0)
             snprintf(fma, sizeof fma, "%.2f", flops / t * 1e-9 / fma_gflops);
-        printf("%-36s %10.2f us %9s %9s %9.1f %7.1f%%\n", name, t * 1e6, read, fma, scalar / t, spread * 100);
+        printf("%-36s %10.2f us %9s %9s %9.1f %7.1f%%\n", name, t * 1e6, read, fma, scalar / t,
+               spread * 100);
     }
     free(before), free(want);
 }
 
-/* ---- linear ------------------------------------------------------------------------------------------------- */
+/* ---- linear ---- */
 
 enum { N_IN = 5120, N_OUT = 2304 };
-typedef struct linear_ctx { mote__mat m; float *xp, *y, *scratch; size_t rows, ldxp; } linear_ctx;
+typedef struct linear_ctx {
+    mote__mat m;
+    float *xp, *y, *scratch;
+    size_t rows, ldxp;
+} linear_ctx;
 
 static void run_linear(void *arg, const mote__kern_ops *k)
 {
     linear_ctx *c = arg;
-    /* walk the buffer matrix by matrix, so that weights come from where the limit's bytes came from */
+    /* walk the buffer matrix by matrix, so that weights come from where the limit's bytes came from
+     */
     size_t bytes = N_OUT * (size_t)N_IN / mote__columns_per_word(c->m.kind) * 4;
     walk = walk + 2 * bytes > BUFFER ? 0 : walk + bytes;
     c->m.data = buffer + walk;
@@ -178,7 +198,8 @@ static void linears(void)
         static const size_t rows[] = { 1, 4, 48 };
         size_t n_bytes = N_OUT * (size_t)N_IN / mote__columns_per_word((mote__wkind)kind) * 4;
         for (int i = 0; i < 3; i++) {
-            linear_ctx c = { .m = { (mote__wkind)kind, N_OUT, N_IN, buffer, scale, N_IN / 32, 0 }, .rows = rows[i] };
+            linear_ctx c = { .m = { (mote__wkind)kind, N_OUT, N_IN, buffer, scale, N_IN / 32, 0 },
+                             .rows = rows[i] };
             c.ldxp = mote__arranged_size(c.m.kind, N_IN) + 16;
             c.xp = aligned_alloc(64, rows[i] * c.ldxp * sizeof(float));
             c.y = aligned_alloc(64, rows[i] * N_OUT * sizeof(float));
@@ -188,14 +209,15 @@ static void linears(void)
                 mote__arrange(c.m.kind, c.xp + k * c.ldxp, x, N_IN);
             char what[64];
             snprintf(what, sizeof what, "linear %s rows=%zu", name[kind], rows[i]);
-            report(what, run_linear, &c, c.y, rows[i] * N_OUT, rows[i] == 48 ? 0 : (double)n_bytes, 2.0 * N_OUT * N_IN * (double)rows[i]);
+            report(what, run_linear, &c, c.y, rows[i] * N_OUT, rows[i] == 48 ? 0 : (double)n_bytes,
+                   2.0 * N_OUT * N_IN * (double)rows[i]);
             free(c.xp), free(c.y), free(c.scratch);
         }
     }
     free(x), free(scale);
 }
 
-/* ---- the rest: data stays in cache ---------------------------------------------------------------------------- */
+/* ---- the rest: data stays in cache ---- */
 
 enum { HEADS = 64, DIM = 512, TILE = 64, I_HEADS = 32, I_DIM = 128, I_TILES = 64, N = 1 << 16 };
 typedef struct small_ctx {
@@ -225,9 +247,21 @@ static void run_decode(void *arg, const mote__kern_ops *k)
     small_ctx *c = arg;
     k->decode[c->fmt](c->y, c->codes, c->scales, 32768);
 }
-static void run_exp(void *arg, const mote__kern_ops *k) { small_ctx *c = arg; k->exp(c->y, c->x, N); }
-static void run_swiglu(void *arg, const mote__kern_ops *k) { small_ctx *c = arg; k->swiglu(c->y, c->x, c->x, N, 10, 1); }
-static void run_rmsnorm(void *arg, const mote__kern_ops *k) { small_ctx *c = arg; k->rmsnorm(c->y, c->x, c->x, N, 1e-6f); }
+static void run_exp(void *arg, const mote__kern_ops *k)
+{
+    small_ctx *c = arg;
+    k->exp(c->y, c->x, N);
+}
+static void run_swiglu(void *arg, const mote__kern_ops *k)
+{
+    small_ctx *c = arg;
+    k->swiglu(c->y, c->x, c->x, N, 10, 1);
+}
+static void run_rmsnorm(void *arg, const mote__kern_ops *k)
+{
+    small_ctx *c = arg;
+    k->rmsnorm(c->y, c->x, c->x, N, 1e-6f);
+}
 
 static void small(void)
 {
@@ -251,7 +285,8 @@ static void small(void)
     float *query_scales = malloc(I_HEADS * I_DIM / 32 * sizeof *query_scales);
     mote__index_query_encode(codes, sums, query_scales, c.q, I_HEADS, I_DIM);
     c.query = (mote__index_query){ I_HEADS, I_DIM, codes, sums, query_scales, c.keep, 0 };
-    report("index_scores 1024 x 32 x 128", run_index, &c, c.scores, 1024, 1024.0 * 68, 2.0 * 1024 * I_HEADS * I_DIM);
+    report("index_scores 1024 x 32 x 128", run_index, &c, c.scores, 1024, 1024.0 * 68,
+           2.0 * 1024 * I_HEADS * I_DIM);
     for (int i = 0; i < MOTE_KV_FORMATS; i++) {
         char what[64];
         c.fmt = (mote__kvfmt_id)i;
@@ -271,8 +306,8 @@ static void small(void)
         mote__topk_init(&t, mote__kern(), 512, memory);
         mote__topk_push(&t, c.x, N, 0);
         size_t n = mote__topk_finish(&t, out);
-        printf("topk 512 of 65536, %-12s %8.2f us (%.2f ns a score; %zu kept)\n", ascending ? "ascending" : "random",
-               (now() - t0) * 1e6, (now() - t0) / N * 1e9, n);
+        printf("topk 512 of 65536, %-12s %8.2f us (%.2f ns a score; %zu kept)\n",
+               ascending ? "ascending" : "random", (now() - t0) * 1e6, (now() - t0) / N * 1e9, n);
     }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(*all[i]);
@@ -288,7 +323,8 @@ int main(int argc, char **argv)
     if (!buffer)
         return 1;
     rnd r = { 1 };
-    /* usable as weights of every kind: as fp32 and BF16 about 2^-5 to 2, no E4M3 NaN, no denormals */
+    /* usable as weights of every kind: as fp32 and BF16 about 2^-5 to 2, no E4M3 NaN, no denormals
+     */
     for (size_t i = 0; i < BUFFER; i += 4) {
         uint32_t u = (uint32_t)rnd_u64(&r) & 0x83778377u;
         u |= 0x3c003c00u;

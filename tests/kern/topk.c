@@ -1,11 +1,15 @@
-/* Top-k of a stream against a full sort: ties, NaN, infinities, ascending and equal scores, any k, any push sizes. */
+/* Top-k of a stream against a full sort: ties, NaN, infinities, ascending and equal scores, any k,
+ * any push sizes. */
 #include "test.h"
 
 #include <math.h>
 
 #include "kern/topk.h"
 
-typedef struct item { float score; uint32_t index; } item;
+typedef struct item {
+    float score;
+    uint32_t index;
+} item;
 
 static int better(const void *a, const void *b)
 {
@@ -25,19 +29,20 @@ enum { STYLES = 12 };
 
 static float draw(rnd *r, int style, size_t i)
 {
-    static const float special[] = { 0, -0.f, NAN, -NAN, INFINITY, -INFINITY, 1, -1, 0x1p-149f, -0x1p-149f };
+    static const float special[] = { 0,         -0.f, NAN, -NAN,      INFINITY,
+                                     -INFINITY, 1,    -1,  0x1p-149f, -0x1p-149f };
     switch (style) {
     case 0: return rnd_unit(r);
-    case 1: return (float)i;                                 /* ascending */
+    case 1: return (float)i; /* ascending */
     case 2: return -(float)i;
-    case 3: return 1.5f;                                     /* all equal */
-    case 4: return (float)rnd_below(r, 8) - 4;               /* many ties */
+    case 3: return 1.5f;                       /* all equal */
+    case 4: return (float)rnd_below(r, 8) - 4; /* many ties */
     case 5: return special[rnd_below(r, 10)];
     case 6: return rnd_below(r, 3) ? -INFINITY : rnd_unit(r);
     case 7: return rnd_below(r, 2) ? -0.f : 0;
     case 8: return ldexpf(rnd_unit(r), (int)rnd_below(r, 250) - 125);
-    case 9: return (float)(i % 5000);                        /* teeth longer than a strip */
-    case 10: return (float)(i / 300) + (i % 7 == 0 ? NAN : 0);    /* steps of equal scores */
+    case 9: return (float)(i % 5000);                          /* teeth longer than a strip */
+    case 10: return (float)(i / 300) + (i % 7 == 0 ? NAN : 0); /* steps of equal scores */
     default: return NAN;
     }
 }
@@ -59,7 +64,8 @@ static size_t by_sort(uint32_t *want, const float *scores, size_t n, size_t k, u
     return n_want;
 }
 
-static void push_pieces(mote__topk *t, rnd *r, const float *scores, size_t n, uint32_t base, size_t most)
+static void push_pieces(mote__topk *t, rnd *r, const float *scores, size_t n, uint32_t base,
+                        size_t most)
 {
     for (size_t at = 0; at < n;) {
         size_t step = 1 + rnd_below(r, most);
@@ -83,12 +89,14 @@ static void test_against_sort(void **state)
         for (size_t i = 0; i < n; i++)
             scores[i] = draw(&r, style, i);
         size_t n_want = by_sort(want, scores, n, k, base);
-        void *memory = aligned_alloc(64, mote__topk_bytes(k)), *other = aligned_alloc(64, mote__topk_bytes(k));
+        void *memory = aligned_alloc(64, mote__topk_bytes(k)),
+             *other = aligned_alloc(64, mote__topk_bytes(k));
         for (int level = 0; mote__kern_at(level); level++) {
             mote__topk t, second;
             mote__topk_init(&t, mote__kern_at(level), k, memory);
             mote__topk_init(&second, mote__kern_at(level), k, other);
-            for (int round = 0; round < 4; round++) {        /* from the second on after a reset; the last in two parts */
+            /* from the second on after a reset; the last in two parts */
+            for (int round = 0; round < 4; round++) {
                 size_t cut = round < 3 ? n : rnd_below(&r, n + 1);
                 got[k] = 0xabcdef01;
                 push_pieces(&t, &r, scores, cut, base, pieces[round % 3]);
@@ -98,12 +106,13 @@ static void test_against_sort(void **state)
                 }
                 size_t n_got = mote__topk_finish(&t, got);
                 if (n_got != n_want)
-                    fail_msg("%s seed=%llu k=%zu n=%zu style=%d: %zu selected, want %zu", t.kern->name, (unsigned long long)seed,
-                             k, n, style, n_got, n_want);
+                    fail_msg("%s seed=%llu k=%zu n=%zu style=%d: %zu selected, want %zu",
+                             t.kern->name, (unsigned long long)seed, k, n, style, n_got, n_want);
                 for (size_t i = 0; i < n_got; i++)
                     if (got[i] != want[i])
-                        fail_msg("%s seed=%llu k=%zu n=%zu style=%d: [%zu] is %u, want %u", t.kern->name, (unsigned long long)seed,
-                                 k, n, style, i, got[i], want[i]);
+                        fail_msg("%s seed=%llu k=%zu n=%zu style=%d: [%zu] is %u, want %u",
+                                 t.kern->name, (unsigned long long)seed, k, n, style, i, got[i],
+                                 want[i]);
                 assert_int_equal(got[k], 0xabcdef01);
                 mote__topk_reset(&t);
             }
@@ -120,8 +129,8 @@ static void test_memory(void **state)
     assert_true(mote__topk_bytes((size_t)-1 / 4) == (size_t)-1);
 }
 
-/* A million ascending scores: every one is accepted, and still no score costs more than O(1). What would be quadratic
- * takes minutes here, so the meson timeout is the judge. */
+/* A million ascending scores: every one is accepted, and still no score costs more than O(1). What
+ * would be quadratic takes minutes here, so the meson timeout is the judge. */
 static void test_long_ascending(void **state)
 {
     enum { N = 1 << 20, K = 512 };
@@ -142,7 +151,9 @@ static void test_long_ascending(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_sort), cmocka_unit_test(test_memory), cmocka_unit_test(test_long_ascending),
+        cmocka_unit_test(test_against_sort),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_long_ascending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

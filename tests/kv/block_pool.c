@@ -1,4 +1,5 @@
-/* Blocks: sharing by reference, zeros for each new owner, and an account that is right after any order of taking and giving. */
+/* Blocks: sharing by reference, zeros for each new owner, and an account that is right after any
+ * order of taking and giving. */
 #include "kv/block_pool.h"
 #include "test.h"
 
@@ -27,13 +28,18 @@ static void any_order(void **state)
     mote__kv_pool p;
     mote__kv_layout l = small_layout();
     mote__kv_pool_init(&p, &l, &m);
-    struct held { mote__kv_block *b; unsigned refs; unsigned char mark; } held[MOST];
+    struct held {
+        mote__kv_block *b;
+        unsigned refs;
+        unsigned char mark;
+    } held[MOST];
     size_t n = 0;
     for (int turn = 0; turn < 20000; turn++) {
         size_t what = rnd_below(&r, 10), i = rnd_below(&r, n);
         if (what == 9 && rnd_below(&r, 40) == 0)
             mote__kv_pool_expect(&p, rnd_below(&r, 200));
-        if (what < (turn / 2000 % 2 ? 3u : 6u) && n < MOST) {        /* it fills, then empties, in turns */
+        /* it fills, then empties, in turns */
+        if (what < (turn / 2000 % 2 ? 3u : 6u) && n < MOST) {
             mote__kv_block *b = mote__kv_block_new(&p);
             assert_non_null(b);
             for (size_t k = 0; k < l.block_bytes; k += 61)
@@ -45,7 +51,8 @@ static void any_order(void **state)
             assert_ptr_equal(mote__kv_block_ref(held[i].b), held[i].b);
             held[i].refs++;
         } else if (n) {
-            assert_true(held[i].b->data[0] == held[i].mark && held[i].b->data[l.block_bytes - 1] == held[i].mark);
+            assert_true(held[i].b->data[0] == held[i].mark &&
+                        held[i].b->data[l.block_bytes - 1] == held[i].mark);
             mote__kv_block_unref(&p, held[i].b);
             if (--held[i].refs == 0)
                 held[i] = held[--n];
@@ -69,10 +76,11 @@ static void without_memory(void **state)
     mote__kv_layout l = small_layout();
     mote__kv_pool_init(&p, &l, &m);
     mote__kv_block *first = mote__kv_block_new(&p);
-    for (long at = 1; at <= 2; at++) {                               /* the slab's struct, its pages */
+    /* the slab's struct, its pages */
+    for (long at = 1; at <= 2; at++) {
         mote__alloc_fail_at = at;
         assert_null(mote__kv_block_new(&p));
-        mote__kv_pool_expect(&p, 100);                               /* a hint: nothing happens */
+        mote__kv_pool_expect(&p, 100); /* a hint: nothing happens */
         mote__alloc_fail_at = 0;
         check_account(&p, &m, 1);
     }
@@ -86,6 +94,7 @@ static void without_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(any_order), cmocka_unit_test(without_memory) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(any_order),
+                                        cmocka_unit_test(without_memory) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The cache by itself: what it weighs at the published geometry, that it grows only as it is used, and sharing. */
+/* The cache by itself: what it weighs at the published geometry, that it grows only as it is used,
+ * and sharing. */
 #include <unistd.h>
 
 #include "kv/cache.h"
@@ -39,7 +40,8 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A context of 1,048,576 tokens, every entry written: 890 bytes a token of payload, at most 893 with everything. */
+/* A context of 1,048,576 tokens, every entry written: 890 bytes a token of payload, at most 893
+ * with everything. */
 static void million_tokens(void **state)
 {
     (void)state;
@@ -52,8 +54,10 @@ static void million_tokens(void **state)
     mote__kv_layout_init(&layout, &c, &spec);
     assert_int_equal(layout.block_bytes, 227840);
     assert_true(mote__kv_layout_bytes_per_token(&layout) == 890);
-    assert_true(mote__kv_layout_part_per_token(&layout, 0) == 640 && mote__kv_layout_part_per_token(&layout, 1) == 80);
-    assert_true(mote__kv_layout_part_per_token(&layout, 2) == 160 && mote__kv_layout_part_per_token(&layout, 3) == 10);
+    assert_true(mote__kv_layout_part_per_token(&layout, 0) == 640 &&
+                mote__kv_layout_part_per_token(&layout, 1) == 80);
+    assert_true(mote__kv_layout_part_per_token(&layout, 2) == 160 &&
+                mote__kv_layout_part_per_token(&layout, 3) == 10);
 
     mote__meter meter = { 0 };
     mote__kv_pool pool;
@@ -67,9 +71,11 @@ static void million_tokens(void **state)
         main[i] = rnd_unit(&r);
     for (size_t i = 0; i < 128; i++)
         index[i] = rnd_unit(&r);
-    for (size_t t = 0; t < TOKENS; t += 4096) {          /* as prefill does: reserve, then write */
+    /* as prefill does: reserve, then write */
+    for (size_t t = 0; t < TOKENS; t += 4096) {
         assert_int_equal(mote__kv_reserve(&kv, t, t + 4096), 0);
-        size_t held = kv_total(&meter);                  /* no allocation grows with a limit: what is held follows what is used */
+        /* no allocation grows with a limit: what is held follows what is used */
+        size_t held = kv_total(&meter);
         assert_true(held <= (t + 4096) * 890 + 16 * 227840 + 65536 * 4);
         for (size_t s = 0; s < layout.n_sources; s++) {
             size_t n = 4096 / layout.source[s].ratio;
@@ -119,7 +125,7 @@ static void constant_part(void **state)
     for (uint64_t p = s.ring[3].start; p < s.ring[3].end; p++)
         assert_int_equal(mote__kv_window(&s, 3, p).scales[0], p - 10);
     assert_int_equal(mote__kv_state_clone(&t, &s), 0);
-    mote__kv_window_push(&s, 3, 500, rows, 1);           /* a gap starts anew */
+    mote__kv_window_push(&s, 3, 500, rows, 1); /* a gap starts anew */
     assert_int_equal(s.ring[3].start, 500);
     assert_int_equal(t.ring[3].end, 210);
     mote__kv_state_copy(&s, &t);
@@ -129,7 +135,8 @@ static void constant_part(void **state)
     assert_int_equal(mote__meter_total(&meter), 0);
 }
 
-/* Every format: what is written is read back as the format's scalar definition says, wherever the entry lies. */
+/* Every format: what is written is read back as the format's scalar definition says, wherever the
+ * entry lies. */
 static void round_trip(void **state)
 {
     (void)state;
@@ -154,7 +161,8 @@ static void round_trip(void **state)
                 main[i] = rnd_unit(&r) * 10;
             for (size_t i = 0; i < 128; i++)
                 index[i] = rnd_unit(&r);
-            size_t source = rnd_below(&r, layout.n_sources), entry = rnd_below(&r, 600 / layout.source[source].ratio);
+            size_t source = rnd_below(&r, layout.n_sources),
+                   entry = rnd_below(&r, 600 / layout.source[source].ratio);
             mote__kv_put(&kv, source, entry, main, index);
             mote__kvfmt_round(&mote__kvfmts[f], main, 512);
             mote__kvfmt_round(&mote__kvfmts[f], index, 128);
@@ -179,7 +187,8 @@ static void published_pool(mote__kv_pool *pool, mote__meter *meter)
     mote__kv_pool_init(pool, &layout, meter);
 }
 
-/* Reference counts: full blocks are shared, the unfinished one is not, and slabs go back when nothing uses them. */
+/* Reference counts: full blocks are shared, the unfinished one is not, and slabs go back when
+ * nothing uses them. */
 static void sharing(void **state)
 {
     (void)state;
@@ -194,10 +203,11 @@ static void sharing(void **state)
     assert_int_equal(pool.n_blocks_used, 4);
     assert_ptr_equal(a.blocks[1], b.blocks[1]);
     assert_ptr_not_equal(a.blocks[2], b.blocks[2]);
-    mote__kv_cache_truncate(&b, 300);                    /* block 1 is still shared ... */
+    mote__kv_cache_truncate(&b, 300); /* block 1 is still shared ... */
     assert_int_equal(pool.n_blocks_used, 3);
     const uint8_t *shared = b.blocks[1]->data;
-    assert_int_equal(mote__kv_reserve(&b, 300, 301), 0); /* ... and copied before anything is written */
+    /* ... and copied before anything is written */
+    assert_int_equal(mote__kv_reserve(&b, 300, 301), 0);
     assert_ptr_not_equal(b.blocks[1]->data, shared);
     assert_ptr_equal(a.blocks[1]->data, shared);
     assert_int_equal(pool.n_blocks_used, 4);
@@ -214,8 +224,8 @@ static void sharing(void **state)
     assert_int_equal(mote__meter_total(&meter), 0);
 }
 
-/* Block by block up to several slabs: never more than 16 blocks held ahead of use, by the meter and, but for a large page, by the
- * system; blocks do not overlap. */
+/* Block by block up to several slabs: never more than 16 blocks held ahead of use, by the meter
+ * and, but for a large page, by the system; blocks do not overlap. */
 static void slabs(void **state)
 {
     (void)state;
@@ -229,12 +239,16 @@ static void slabs(void **state)
         block[n] = mote__kv_block_new(&pool);
         assert_non_null(block[n]);
         memset(block[n]->data, (int)(n & 255), bytes);
-        size_t counted = kv_total(&meter), structs = (n + 1 + 64) * sizeof *block[0] + pool.n_slabs * 512;
-        assert_true(counted >= (n + 1) * bytes && counted <= (n + 1 + 16) * bytes + structs + pool.n_slabs * 4096);
-        assert_true(SANITIZED || resident() <= before + (n + 1) * bytes + LARGE + structs + (256 << 10));
+        size_t counted = kv_total(&meter),
+               structs = (n + 1 + 64) * sizeof *block[0] + pool.n_slabs * 512;
+        assert_true(counted >= (n + 1) * bytes &&
+                    counted <= (n + 1 + 16) * bytes + structs + pool.n_slabs * 4096);
+        assert_true(SANITIZED ||
+                    resident() <= before + (n + 1) * bytes + LARGE + structs + (256 << 10));
     }
     for (size_t n = 0; n < BLOCKS; n++) {
-        assert_true(block[n]->data[0] == (n & 255) && block[n]->data[bytes - 1] == (n & 255) && block[n]->data[bytes / 2] == (n & 255));
+        assert_true(block[n]->data[0] == (n & 255) && block[n]->data[bytes - 1] == (n & 255) &&
+                    block[n]->data[bytes / 2] == (n & 255));
         mote__kv_block_unref(&pool, block[n]);
     }
     mote__kv_pool_deinit(&pool);
@@ -243,7 +257,9 @@ static void slabs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(million_tokens), cmocka_unit_test(constant_part), cmocka_unit_test(round_trip),
-                                        cmocka_unit_test(sharing), cmocka_unit_test(slabs) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(million_tokens),
+                                        cmocka_unit_test(constant_part),
+                                        cmocka_unit_test(round_trip), cmocka_unit_test(sharing),
+                                        cmocka_unit_test(slabs) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

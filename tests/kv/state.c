@@ -6,13 +6,20 @@ enum { LAYERS = 3, WINDOW = 7, DIM = 32, END = 400 };
 
 static mote__config small_config(void)
 {
-    mote__config c = { .n_layers = LAYERS, .window = WINDOW, .head_dim = DIM, .n_kv_sources = 2, .kv_sources = { 1, 2 } };
+    mote__config c = { .n_layers = LAYERS,
+                       .window = WINDOW,
+                       .head_dim = DIM,
+                       .n_kv_sources = 2,
+                       .kv_sources = { 1, 2 } };
     c.compress_ratios[1] = 4;
     c.compress_ratios[2] = 1;
     return c;
 }
 
-static unsigned char byte_of(size_t layer, uint64_t pos, unsigned turn) { return (unsigned char)(layer * 97 + pos * 31 + turn * 7); }
+static unsigned char byte_of(size_t layer, uint64_t pos, unsigned turn)
+{
+    return (unsigned char)(layer * 97 + pos * 31 + turn * 7);
+}
 
 static void rings_hold_the_newest(void **state)
 {
@@ -29,7 +36,8 @@ static void rings_hold_the_newest(void **state)
     uint8_t *rows = malloc(64 * s.row_bytes);
     for (unsigned turn = 0; turn < 300; turn++) {
         size_t layer = rnd_below(&r, LAYERS);
-        uint64_t first = rnd_below(&r, END), at = first;             /* a gap, mostly: the ring starts anew */
+        /* a gap, mostly: the ring starts anew */
+        uint64_t first = rnd_below(&r, END), at = first;
         if (s.ring[layer].end == at)
             continue;
         for (int piece = 0; piece < 4; piece++) {
@@ -45,7 +53,8 @@ static void rings_hold_the_newest(void **state)
             for (uint64_t p = start; p < at; p++) {
                 mote__kv_ref ref = mote__kv_window(&s, layer, p);
                 assert_int_equal(ref.codes[0], byte_of(layer, p, turn));
-                assert_int_equal(mote__kv_window_row(&s, layer, p)[s.row_bytes - 1], byte_of(layer, p, turn));
+                assert_int_equal(mote__kv_window_row(&s, layer, p)[s.row_bytes - 1],
+                                 byte_of(layer, p, turn));
             }
         }
     }
@@ -66,7 +75,8 @@ static void copies_are_independent(void **state)
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, &err), 0);
     mote__kv_state a, b;
     assert_int_equal(mote__kv_state_init(&a, &c, &spec, &m), 0);
-    assert_int_equal(a.pending_floats, 3 * 2 * DIM);                 /* ratio 4 leaves at most 3 rows; ratio 1 none */
+    /* ratio 4 leaves at most 3 rows; ratio 1 none */
+    assert_int_equal(a.pending_floats, 3 * 2 * DIM);
     a.n_pending[0] = 2;
     mote__kv_pending(&a, 0, 1, 1)[DIM - 1] = 5;
     mote__kv_pending(&a, 0, 1, 0)[0] = 6;
@@ -82,7 +92,8 @@ static void copies_are_independent(void **state)
     b.n_pending[0] = 1;
     assert_true(mote__kv_pending(&a, 0, 1, 1)[DIM - 1] == 5 && a.ring[2].end == 9);
     mote__kv_state_copy(&a, &b);
-    assert_true(mote__kv_pending(&a, 0, 1, 1)[DIM - 1] == 7 && a.ring[2].end == 10 && a.n_pending[0] == 1);
+    assert_true(mote__kv_pending(&a, 0, 1, 1)[DIM - 1] == 7 && a.ring[2].end == 10 &&
+                a.n_pending[0] == 1);
     mote__kv_state_clear_pending(&a);
     assert_true(a.n_pending[0] == 0 && b.n_pending[0] == 1);
     mote__kv_state_deinit(&a);
@@ -92,6 +103,7 @@ static void copies_are_independent(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rings_hold_the_newest), cmocka_unit_test(copies_are_independent) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rings_hold_the_newest),
+                                        cmocka_unit_test(copies_are_independent) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

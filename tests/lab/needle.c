@@ -1,4 +1,5 @@
-/* Needle contexts: where the facts stand, that they are distinct, that all follows from the seed; and that asking finds what is there. */
+/* Needle contexts: where the facts stand, that they are distinct, that all follows from the seed;
+ * and that asking finds what is there. */
 #include <math.h>
 
 #include "golden.h"
@@ -70,11 +71,13 @@ static void facts_stand_where_they_should(void **state)
             snprintf(fact, sizeof fact, "%s%s.", n->question, n->answer);
             assert_non_null(strstr(all, fact));
             assert_memory_equal(h.ids + n->at, n->ids, n->n_ids * sizeof *n->ids);
-            /* at its depth, or at the end of a sentence up to 64 tokens before; what stands before it is text and the needles before it */
+            /* at its depth, or at the end of a sentence up to 64 tokens before; what stands before
+             * it is text and the needles before it */
             double at = depths[i] * (double)(ctx - 1), shift = 0;
             for (size_t j = 0; j < i; j++)
                 shift += (double)h.needle[j].n_ids;
-            assert_true((double)n->at <= at + shift + 2 && (double)n->at + 64 + (double)needles + 40 >= at);
+            assert_true((double)n->at <= at + shift + 2 &&
+                        (double)n->at + 64 + (double)needles + 40 >= at);
             for (size_t j = 0; j < i; j++) {
                 assert_string_not_equal(n->answer, h.needle[j].answer);
                 assert_string_not_equal(n->question, h.needle[j].question);
@@ -92,7 +95,8 @@ static void facts_stand_where_they_should(void **state)
     mote_err err;
     assert_int_equal(lab_haystack_make(&h, model, &text, 100, depths, 5, 7, 0, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "too short"));
-    assert_int_equal(lab_haystack_make(&h, model, &text, 200000, depths, 5, 7, 0, &err), MOTE_EINVAL);
+    assert_int_equal(lab_haystack_make(&h, model, &text, 200000, depths, 5, 7, 0, &err),
+                     MOTE_EINVAL);
     assert_non_null(strstr(err.message, "heldout.txt"));
     lab_haystack_free(&h);
 }
@@ -103,7 +107,8 @@ static void answers_are_what_feeding_gives(void **state)
     (void)state;
     lab_haystack h;
     mote_err err;
-    mote_session_params params = { .kv = "main=f32,index=f32,window=f32", .prefill = MOTE_PREFILL_FULL };
+    mote_session_params params = { .kv = "main=f32,index=f32,window=f32",
+                                   .prefill = MOTE_PREFILL_FULL };
     lab_answer answers[LAB_MAX_NEEDLES];
     assert_int_equal(lab_haystack_make(&h, model, &text, 260, depths, 5, 3, 0, &err), 0);
     if (lab_needle_ask(answers, model, &params, &h, "test", NULL, &err))
@@ -116,12 +121,14 @@ static void answers_are_what_feeding_gives(void **state)
             int32_t *ids = malloc(n * sizeof *ids);
             memcpy(ids, h.ids, h.n_ids * sizeof *ids);
             memcpy(ids + h.n_ids, q->ids, q->n_question * sizeof *ids);
-            memcpy(ids + h.n_ids + q->n_question, a->ids + a->n_question, a->n_answer * sizeof *ids);
+            memcpy(ids + h.n_ids + q->n_question, a->ids + a->n_question,
+                   a->n_answer * sizeof *ids);
             mote_session *s = session_open(model, params.kv, MOTE_PREFILL_FULL);
             const float *x = feed(s, ids, n, MOTE_LOGITS_ALL, &rows, &first);
             mote_score scores[64];
             size_t from = n - a->n_answer - 1;
-            mote_score_rows(model, x + from * model->net.config.vocab_size, NULL, a->n_answer, ids + from + 1, scores);
+            mote_score_rows(model, x + from * model->net.config.vocab_size, NULL, a->n_answer,
+                            ids + from + 1, scores);
             logp[i][k] = 0;
             int exact = 1;
             for (size_t t = 0; t < a->n_answer; t++) {
@@ -159,7 +166,8 @@ static void a_full_context_can_be_asked(void **state)
         fail_msg("%s", err.message);
     int greedy = 0;
     for (size_t i = 0; i < h.n_needles; i++) {
-        assert_true(full[i].logp == room[i].logp && full[i].exact == room[i].exact && full[i].greedy == room[i].greedy);
+        assert_true(full[i].logp == room[i].logp && full[i].exact == room[i].exact &&
+                    full[i].greedy == room[i].greedy);
         greedy += full[i].greedy;
     }
     assert_true(greedy > 0);
@@ -168,7 +176,8 @@ static void a_full_context_can_be_asked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(facts_stand_where_they_should), cmocka_unit_test(answers_are_what_feeding_gives),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(facts_stand_where_they_should),
+                                        cmocka_unit_test(answers_are_what_feeding_gives),
                                         cmocka_unit_test(a_full_context_can_be_asked) };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

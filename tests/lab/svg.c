@@ -11,9 +11,9 @@ static void inside(const char *text, int height, const char *what)
 {
     if (strstr(text, "nan") || strstr(text, "=\"inf") || strstr(text, "=\"-inf"))
         fail_msg("%s: %.100s", what,
-                 strstr(text, "nan")    ? strstr(text, "nan") - 40 :
-                 strstr(text, "=\"inf") ? strstr(text, "=\"inf") - 40 :
-                                          text);
+                 strstr(text, "nan")      ? strstr(text, "nan") - 40
+                 : strstr(text, "=\"inf") ? strstr(text, "=\"inf") - 40
+                                          : text);
     static const struct {
         const char *key;
         int is_x;
@@ -29,9 +29,9 @@ static void inside(const char *text, int height, const char *what)
         }
     for (const char *at = text; (at = strstr(at, "<rect")) != NULL; at++) {
         double x, y, w, h;
-        assert_int_equal(
-            sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\"", &x, &y, &w, &h),
-            4);
+        assert_int_equal(sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\"", &x,
+                                &y, &w, &h),
+                         4);
         if (!(w >= 0 && h >= 0 && x + w <= LAB_WIDTH + 1 && y + h <= height + 1))
             fail_msg("%s: %.100s", what, at);
     }
@@ -102,8 +102,8 @@ static void test_bars(void **state)
         }
         drawing d;
         start(&d);
-        int height =
-            lab_svg_bars(d.f, &(lab_bars){ names[round % 5], "unit", labels, values, n, 0 });
+        int height = lab_svg_bars(d.f,
+                                  &(lab_bars){ names[round % 5], "unit", labels, values, n, 0 });
         finish(&d, height, "bars");
     }
 }
@@ -124,8 +124,8 @@ static void test_stacks(void **state)
             parts[i] = names[rnd_below(&r, 5)];
         drawing d;
         start(&d);
-        int height = lab_svg_stacks(
-            d.f, &(lab_stacks){ names[round % 5], "x", columns, parts, n, n_parts, values });
+        int height = lab_svg_stacks(d.f, &(lab_stacks){ names[round % 5], "x", columns, parts, n,
+                                                        n_parts, values });
         finish(&d, height, "stacks");
     }
 }
@@ -141,8 +141,8 @@ static void test_chart_and_map(void **state)
             series[s] = (lab_series){ names[rnd_below(&r, 5)], marks[s], rnd_below(&r, 31),
                                       (int)rnd_below(&r, 2) };
             for (size_t i = 0; i < 30; i++) {
-                const double near =
-                    1e16 + 2 * (double)rnd_below(&r, 3); /* apart by less than a step can add */
+                const double near = 1e16 + 2 * (double)rnd_below(
+                                                   &r, 3); /* apart by less than a step can add */
                 marks[s][i] = (lab_mark){ round % 5 ? odd[rnd_below(&r, N_ODD)] : near,
                                           round % 5 ? odd[rnd_below(&r, N_ODD)] : near,
                                           odd[rnd_below(&r, N_ODD)], names[rnd_below(&r, 4)] };
@@ -150,8 +150,8 @@ static void test_chart_and_map(void **state)
         }
         drawing d;
         start(&d);
-        int height = lab_svg_chart(
-            d.f, &(lab_chart){ "t", "x", "y", series, 1 + (size_t)round % 2, round % 3 == 0 });
+        int height = lab_svg_chart(d.f, &(lab_chart){ "t", "x", "y", series, 1 + (size_t)round % 2,
+                                                      round % 3 == 0 });
         finish(&d, height, "chart");
         double values[12];
         for (size_t i = 0; i < 12; i++)
@@ -159,8 +159,8 @@ static void test_chart_and_map(void **state)
         const char *rows[4] = { names[4], names[0], names[1], names[2] },
                    *columns[3] = { names[4], names[1], names[3] };
         start(&d);
-        height =
-            lab_svg_map(d.f, &(lab_map){ names[round % 5], "x", rows, columns, (size_t)round % 5,
+        height = lab_svg_map(d.f,
+                             &(lab_map){ names[round % 5], "x", rows, columns, (size_t)round % 5,
                                          (size_t)round % 4, values, 0, round % 2, 2 });
         finish(&d, height, "map");
     }

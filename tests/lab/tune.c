@@ -20,7 +20,8 @@ static void knapsack_is_exact(void **state)
             double small = 1e9, large = 0;
             for (size_t o = 0; o < items[i].n; o++) {
                 /* few different values: ties everywhere; costs fall with bytes or do not */
-                options[i][o] = (lab_option){ 0.5 * (double)(1 + rnd_below(&r, 12)), 0.25 * (double)rnd_below(&r, 9) };
+                options[i][o] = (lab_option){ 0.5 * (double)(1 + rnd_below(&r, 12)),
+                                              0.25 * (double)rnd_below(&r, 9) };
                 small = fmin(small, options[i][o].bytes);
                 large = fmax(large, options[i][o].bytes);
             }
@@ -51,7 +52,8 @@ static void knapsack_is_exact(void **state)
             }
             assert_non_null(p);
             assert_true(p->cost == best && p->bytes == best_bytes);
-            double bytes = 0, cost = 0;                      /* the choice is what the point says */
+            /* the choice is what the point says */
+            double bytes = 0, cost = 0;
             for (size_t i = 0; i < n; i++) {
                 assert_true(p->choice[i] < items[i].n);
                 bytes += options[i][p->choice[i]].bytes;
@@ -60,19 +62,24 @@ static void knapsack_is_exact(void **state)
             assert_true(bytes == p->bytes && cost == p->cost);
         }
         for (size_t i = 1; i < f.n; i++)
-            assert_true(f.points[i].bytes > f.points[i - 1].bytes && f.points[i].cost < f.points[i - 1].cost);
+            assert_true(f.points[i].bytes > f.points[i - 1].bytes &&
+                        f.points[i].cost < f.points[i - 1].cost);
         lab_frontier_free(&f);
     }
 }
 
 #define PRINT "446147eac802be273d18e5b77f24ad587d82c6f743e95628f4533b92b15d0a46"
-#define WITH(version, model, kv) "{\"format\":\"mote-profile\",\"version\":" version ",\"model\":" model ",\"kv\":" kv "}"
+#define WITH(version, model, kv) \
+    "{\"format\":\"mote-profile\",\"version\":" version ",\"model\":" model ",\"kv\":" kv "}"
 #define GOOD_MODEL "{\"fingerprint\":\"" PRINT "\"}"
 
 static void profiles_that_are_none(void **state)
 {
     (void)state;
-    static const struct { const char *text, *word; int code; } rows[] = {
+    static const struct {
+        const char *text, *word;
+        int code;
+    } rows[] = {
         { "", "line 1", MOTE_EFORMAT },
         { "{", "line 1", MOTE_EFORMAT },
         { "[]", "no JSON object", MOTE_EFORMAT },
@@ -83,8 +90,10 @@ static void profiles_that_are_none(void **state)
         { WITH("0", GOOD_MODEL, "\"fp4\""), "'version'", MOTE_EFORMAT },
         { WITH("2", GOOD_MODEL, "\"fp4\""), "version 2", MOTE_EVERSION },
         { WITH("1", "[]", "\"fp4\""), "'model.fingerprint'", MOTE_EFORMAT },
-        { WITH("1", "{\"fingerprint\":\"446147EA\"}", "\"fp4\""), "'model.fingerprint'", MOTE_EFORMAT },
-        { WITH("1", "{\"fingerprint\":\"" PRINT "0\"}", "\"fp4\""), "'model.fingerprint'", MOTE_EFORMAT },
+        { WITH("1", "{\"fingerprint\":\"446147EA\"}", "\"fp4\""), "'model.fingerprint'",
+          MOTE_EFORMAT },
+        { WITH("1", "{\"fingerprint\":\"" PRINT "0\"}", "\"fp4\""), "'model.fingerprint'",
+          MOTE_EFORMAT },
         { WITH("1", GOOD_MODEL, "7"), "'kv'", MOTE_EFORMAT },
         { WITH("1", GOOD_MODEL, "\"\""), "'kv'", MOTE_EFORMAT },
         { WITH("1", GOOD_MODEL, "\"fp4\\u0000,fp8\""), "", MOTE_EFORMAT },
@@ -92,14 +101,18 @@ static void profiles_that_are_none(void **state)
     lab_profile p;
     mote_err err;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        assert_int_equal(lab_profile_parse(&p, "some.profile", rows[i].text, strlen(rows[i].text), &err), rows[i].code);
+        assert_int_equal(lab_profile_parse(&p, "some.profile", rows[i].text, strlen(rows[i].text),
+                                           &err),
+                         rows[i].code);
         assert_null(p.root);
         if (!strstr(err.message, rows[i].word) || !strstr(err.message, "some.profile"))
             fail_msg("'%s' does not name '%s'", err.message, rows[i].word);
     }
     char *longest = malloc(LAB_PROFILE_MAX_BYTES + 2), *kv = malloc(LAB_PROFILE_KV_BYTES + 1);
     memset(longest, ' ', LAB_PROFILE_MAX_BYTES + 1);
-    assert_int_equal(lab_profile_parse(&p, "some.profile", longest, LAB_PROFILE_MAX_BYTES + 1, &err), MOTE_EFORMAT);
+    assert_int_equal(lab_profile_parse(&p, "some.profile", longest, LAB_PROFILE_MAX_BYTES + 1,
+                                       &err),
+                     MOTE_EFORMAT);
     for (size_t n = LAB_PROFILE_KV_BYTES - 1; n <= LAB_PROFILE_KV_BYTES; n++) {
         memset(kv, 'x', n);
         kv[n] = 0;
@@ -138,7 +151,9 @@ static void a_profile_is_of_one_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(knapsack_is_exact), cmocka_unit_test(profiles_that_are_none), cmocka_unit_test(a_profile_is_of_one_model),
+        cmocka_unit_test(knapsack_is_exact),
+        cmocka_unit_test(profiles_that_are_none),
+        cmocka_unit_test(a_profile_is_of_one_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

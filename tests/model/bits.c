@@ -1,16 +1,17 @@
-/* Placement changes speed, never results: the same logits, bit for bit, however a prompt is cut, whoever shares the step, and
- * whatever runs it; and the exact modes equal a full pass. */
+/* Placement changes speed, never results: the same logits, bit for bit, however a prompt is cut,
+ * whoever shares the step, and whatever runs it; and the exact modes equal a full pass. */
 #include "golden.h"
 
 enum { N = 97, STEPS = 12 };
-/* How much of the slow grids runs: all of it in plain builds, where the bits are compared; under a sanitizer, which looks for
- * faults of memory, one config and every third point. */
+/* How much of the slow grids runs: all of it in plain builds, where the bits are compared; under a
+ * sanitizer, which looks for faults of memory, one config and every third point. */
 #ifdef __SANITIZE_ADDRESS__
 enum { GRID_FIRST = 1, GRID_END = 2, GRID_EVERY = 3 };
 #else
 enum { GRID_FIRST = 0, GRID_END = 3, GRID_EVERY = 1 };
 #endif
-static const char *const configs[] = { "checkpoints/tiny-a", "checkpoints/tiny-b", "checkpoints/tiny-c" };
+static const char *const configs[] = { "checkpoints/tiny-a", "checkpoints/tiny-b",
+                                       "checkpoints/tiny-c" };
 static size_t vocab;
 static int32_t ids[512];
 
@@ -24,12 +25,13 @@ static mote_model *open_config(size_t i, int threads)
     return m;
 }
 
-static void same(const float *want, const float *got, size_t n, const char *what, const char *config, size_t arg)
+static void same(const float *want, const float *got, size_t n, const char *what,
+                 const char *config, size_t arg)
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&want[i], &got[i], 4))
-            fail_msg("%s, %s %zu: value %zu of row %zu is %.9g, not %.9g", config, what, arg, i % vocab, i / vocab, (double)got[i],
-                     (double)want[i]);
+            fail_msg("%s, %s %zu: value %zu of row %zu is %.9g, not %.9g", config, what, arg,
+                     i % vocab, i / vocab, (double)got[i], (double)want[i]);
 }
 
 /* logits of a full pass over n tokens, all rows; caller frees */
@@ -91,7 +93,8 @@ static void published_math(void **state)
                 same(want, got, N * vocab, "published math, threads", configs[c], (size_t)threads);
             mote_session *s = session_open(m, NULL, MOTE_PREFILL_FULL);
             for (size_t at = 0; at < N; at++)
-                same(got + at * vocab, feed(s, ids + at, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, "published math, decoding", configs[c], at);
+                same(got + at * vocab, feed(s, ids + at, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab,
+                     "published math, decoding", configs[c], at);
             mote_session_destroy(s);
             free(want);
             want = got;
@@ -174,15 +177,22 @@ static void company(void **state)
         float *want = full_pass(m, N + STEPS);
         mote_session *s[3];
         for (int i = 0; i < 3; i++)
-            s[i] = session_open(m, i == 1 ? "bf16" : NULL, i == 2 ? MOTE_PREFILL_BOUNDED : MOTE_PREFILL_FULL);
-        mote_feed f[3] = { { s[0], ids, N, MOTE_LOGITS_ALL }, { s[1], ids + 31, 50, MOTE_LOGITS_LAST }, { s[2], ids + 7, 77, MOTE_LOGITS_ALL } };
+            s[i] = session_open(m, i == 1 ? "bf16" : NULL,
+                                i == 2 ? MOTE_PREFILL_BOUNDED : MOTE_PREFILL_FULL);
+        mote_feed f[3] = { { s[0], ids, N, MOTE_LOGITS_ALL },
+                           { s[1], ids + 31, 50, MOTE_LOGITS_LAST },
+                           { s[2], ids + 7, 77, MOTE_LOGITS_ALL } };
         mote_err err;
         assert_int_equal(mote_step(m, f, 3, NULL, NULL, &err), 0);
-        same(want, mote_session_logits(s[0], NULL, NULL), N * vocab, "beside others", configs[c], 0);
+        same(want, mote_session_logits(s[0], NULL, NULL), N * vocab, "beside others", configs[c],
+             0);
         for (size_t k = 0; k < STEPS; k++) {
-            mote_feed g[3] = { { s[2], ids + k, 1, MOTE_LOGITS_LAST }, { s[0], ids + N + k, 1, MOTE_LOGITS_LAST }, { s[1], ids + 2 * k, 3, MOTE_LOGITS_NONE } };
+            mote_feed g[3] = { { s[2], ids + k, 1, MOTE_LOGITS_LAST },
+                               { s[0], ids + N + k, 1, MOTE_LOGITS_LAST },
+                               { s[1], ids + 2 * k, 3, MOTE_LOGITS_NONE } };
             assert_int_equal(mote_step(m, g, 3, NULL, NULL, &err), 0);
-            same(want + (N + k) * vocab, mote_session_logits(s[0], NULL, NULL), vocab, "decoding beside others", configs[c], k);
+            same(want + (N + k) * vocab, mote_session_logits(s[0], NULL, NULL), vocab,
+                 "decoding beside others", configs[c], k);
         }
         for (int i = 0; i < 3; i++)
             mote_session_destroy(s[i]);
@@ -191,8 +201,10 @@ static void company(void **state)
     }
 }
 
-/* `s` holds n tokens of ids and its last logits are those of a full pass; so is what it decodes next. */
-static void follows(mote_session *s, const float *want, size_t n, const char *what, const char *config)
+/* `s` holds n tokens of ids and its last logits are those of a full pass; so is what it decodes
+ * next. */
+static void follows(mote_session *s, const float *want, size_t n, const char *what,
+                    const char *config)
 {
     same(want + (n - 1) * vocab, mote_session_logits(s, NULL, NULL), vocab, what, config, n);
     for (size_t k = 0; k < STEPS; k++) {
@@ -233,7 +245,8 @@ static void exact_prefill(void **state)
     }
 }
 
-/* The rows the first decoder layer runs over, by the formula of the issue: W + (D - 2)(W - 1), inputs W + (D - 1)(W - 1). */
+/* The rows the first decoder layer runs over, by the formula of the issue: W + (D - 2)(W - 1),
+ * inputs W + (D - 1)(W - 1). */
 static void cone_is_smallest(void **state)
 {
     (void)state;
@@ -245,7 +258,7 @@ static void cone_is_smallest(void **state)
     assert_int_equal(400 - k.decoder_begin, w + (d - 1) * (w - 1));
     assert_int_equal(k.decoder_apex, 399);
     const mote__config kept = m->net.config;
-    m->net.config.window = 128;                          /* published size */
+    m->net.config.window = 128; /* published size */
     m->net.config.n_layers = 40;
     m->net.config.decoder_start = 20;
     k = mote__schedule_make(s, 100000);
@@ -253,10 +266,12 @@ static void cone_is_smallest(void **state)
     s->live = 0;
     s->n_ids = s->n_kv = 50000;
     s->replay = MOTE_REPLAY_EXACT;
-    k = mote__schedule_make(s, 50000);                   /* suffix longer than the decoder's cone: only windows are rebuilt */
-    assert_int_equal(50000 - k.begin, 20 * 127);         /* inputs of layer 0; it queries 19 * 127 = 2413 of them */
+    /* suffix longer than the decoder's cone: only windows are rebuilt */
+    k = mote__schedule_make(s, 50000);
+    /* inputs of layer 0; it queries 19 * 127 = 2413 of them */
+    assert_int_equal(50000 - k.begin, 20 * 127);
     assert_int_equal(k.encoder_apex, 50000);
-    k = mote__schedule_make(s, 0);                       /* a fully cached prompt */
+    k = mote__schedule_make(s, 0); /* a fully cached prompt */
     assert_int_equal(50000 - k.begin, 2541 + 20 * 127);
     s->prefill = MOTE_PREFILL_BOUNDED;
     k = mote__schedule_make(s, 0);
@@ -283,22 +298,27 @@ static void exact_replay(void **state)
         for (size_t i = 0; i < 5; i++)
             for (size_t j = 0; j < 4; j++)
                 for (int full = 0; full < 2; full++) {
-                    if ((i + j) % GRID_EVERY || cuts[i] % multiple || cuts[i] + more[j] + STEPS > 300)
+                    if ((i + j) % GRID_EVERY || cuts[i] % multiple ||
+                        cuts[i] + more[j] + STEPS > 300)
                         continue;
-                    mote_session *s = session_open(m, NULL, full ? MOTE_PREFILL_FULL : MOTE_PREFILL_EXACT);
+                    mote_session *s = session_open(m, NULL,
+                                                   full ? MOTE_PREFILL_FULL : MOTE_PREFILL_EXACT);
                     feed(s, ids, cuts[i], MOTE_LOGITS_NONE, NULL, NULL);
                     mote_err err;
                     assert_int_equal(mote_session_forget_windows(s, MOTE_REPLAY_EXACT, &err), 0);
                     size_t rows, first;
-                    const float *x = feed(s, ids + cuts[i], more[j], full ? MOTE_LOGITS_ALL : MOTE_LOGITS_LAST, &rows, &first);
+                    const float *x = feed(s, ids + cuts[i], more[j],
+                                          full ? MOTE_LOGITS_ALL : MOTE_LOGITS_LAST, &rows, &first);
                     size_t n = cuts[i] + more[j];
                     assert_int_equal(first + rows, n);
                     if (full && more[j])
                         assert_int_equal(first, cuts[i]);
-                    same(want + first * vocab, x, rows * vocab, "exact replay, rows", configs[c], n);
+                    same(want + first * vocab, x, rows * vocab, "exact replay, rows", configs[c],
+                         n);
                     for (size_t k = 0; k < STEPS; k++)
-                        same(want + (n + k) * vocab, feed(s, ids + n + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, "after exact replay", configs[c],
-                             n + k);
+                        same(want + (n + k) * vocab,
+                             feed(s, ids + n + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab,
+                             "after exact replay", configs[c], n + k);
                     mote_session_destroy(s);
                 }
         free(want);
@@ -315,14 +335,18 @@ static void fork_truncate_mark(void **state)
         mote_err err;
         mote_truncated t;
         mote_session *s = session_open(m, NULL, MOTE_PREFILL_FULL), *f;
-        feed(s, ids, 261, MOTE_LOGITS_LAST, NULL, NULL);             /* one full block and an odd tail */
+        /* one full block and an odd tail */
+        feed(s, ids, 261, MOTE_LOGITS_LAST, NULL, NULL);
         assert_int_equal(mote_session_fork(&f, s, &err), 0);
         assert_ptr_equal(f->seq.kv.blocks[0], s->seq.kv.blocks[0]);
         assert_ptr_not_equal(f->seq.kv.blocks[1], s->seq.kv.blocks[1]);
         static const int32_t other[] = { 5, 4, 3, 2, 1, 9, 8, 7 };
-        feed(f, other, 8, MOTE_LOGITS_LAST, NULL, NULL);             /* the fork goes its own way ... */
-        for (size_t k = 0; k < STEPS; k++)                           /* ... and the original does not notice */
-            same(want + (261 + k) * vocab, feed(s, ids + 261 + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, "after a fork", configs[c], k);
+        /* the fork goes its own way ... */
+        feed(f, other, 8, MOTE_LOGITS_LAST, NULL, NULL);
+        /* ... and the original does not notice */
+        for (size_t k = 0; k < STEPS; k++)
+            same(want + (261 + k) * vocab, feed(s, ids + 261 + k, 1, MOTE_LOGITS_LAST, NULL, NULL),
+                 vocab, "after a fork", configs[c], k);
         mote_session_destroy(s);
         /* a mark makes truncation exact, also at an odd position inside a group */
         assert_int_equal(mote_session_mark(f, &err), 0);
@@ -333,14 +357,16 @@ static void fork_truncate_mark(void **state)
         assert_int_equal(mote_session_truncate(f, at + 1, MOTE_REPLAY_BOUNDED, &t, &err), 0);
         assert_int_equal(t.length, at);
         assert_int_equal(t.windows, MOTE_WINDOWS_MARK);
-        same(first, feed(f, ids, 2, MOTE_LOGITS_ALL, NULL, NULL), 2 * vocab, "after a mark", configs[c], at);
+        same(first, feed(f, ids, 2, MOTE_LOGITS_ALL, NULL, NULL), 2 * vocab, "after a mark",
+             configs[c], at);
         free(first);
         mote_session_destroy(f);
         /* without one: rounded down, exact replay, then the same as never having gone further */
         s = session_open(m, NULL, MOTE_PREFILL_FULL);
         feed(s, ids, 300, MOTE_LOGITS_NONE, NULL, NULL);
         assert_int_equal(mote_session_truncate(s, 151, MOTE_REPLAY_EXACT, &t, &err), 0);
-        assert_int_equal(t.length, 151 / m->net.config.prefix_multiple * m->net.config.prefix_multiple);
+        assert_int_equal(t.length,
+                         151 / m->net.config.prefix_multiple * m->net.config.prefix_multiple);
         assert_int_equal(t.windows, MOTE_WINDOWS_REPLAY);
         assert_true(t.replay_tokens > 0);
         size_t rows, from;
@@ -358,7 +384,8 @@ static void fork_truncate_mark(void **state)
         feed(f, other, 8, MOTE_LOGITS_LAST, NULL, NULL);
         assert_ptr_not_equal(f->seq.kv.blocks[0], s->seq.kv.blocks[0]);
         for (size_t k = 0; k < STEPS; k++)
-            same(want + (256 + k) * vocab, feed(s, ids + 256 + k, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, "beside a cut fork", configs[c], k);
+            same(want + (256 + k) * vocab, feed(s, ids + 256 + k, 1, MOTE_LOGITS_LAST, NULL, NULL),
+                 vocab, "beside a cut fork", configs[c], k);
         mote_session_destroy(f);
         mote_session_destroy(s);
         free(want);
@@ -428,14 +455,23 @@ static void refusals(void **state)
 
 int main(void)
 {
-#if defined(__SANITIZE_THREAD__)                         /* ten times slower: what has several threads at work */
-    const struct CMUnitTest threaded[] = { cmocka_unit_test(threads_and_levels), cmocka_unit_test(company) };
+#if defined(__SANITIZE_THREAD__) /* ten times slower: what has several threads at work */
+    const struct CMUnitTest threaded[] = { cmocka_unit_test(threads_and_levels),
+                                           cmocka_unit_test(company) };
     return cmocka_run_group_tests(threaded, NULL, NULL);
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks), cmocka_unit_test(published_math), cmocka_unit_test(threads_and_levels), cmocka_unit_test(long_context_threads), cmocka_unit_test(company),
-        cmocka_unit_test(exact_prefill), cmocka_unit_test(exact_replay), cmocka_unit_test(fork_truncate_mark),
-        cmocka_unit_test(cancelled_step), cmocka_unit_test(refusals), cmocka_unit_test(cone_is_smallest),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(published_math),
+        cmocka_unit_test(threads_and_levels),
+        cmocka_unit_test(long_context_threads),
+        cmocka_unit_test(company),
+        cmocka_unit_test(exact_prefill),
+        cmocka_unit_test(exact_replay),
+        cmocka_unit_test(fork_truncate_mark),
+        cmocka_unit_test(cancelled_step),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(cone_is_smallest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

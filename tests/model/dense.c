@@ -1,5 +1,5 @@
-/* Llama-style models: against the NumPy reference under every cache format, and the same bits however a prompt is cut, whoever
- * shares the step and whatever runs it. */
+/* Llama-style models: against the NumPy reference under every cache format, and the same bits
+ * however a prompt is cut, whoever shares the step and whatever runs it. */
 #include "golden.h"
 
 enum { N = 300 };
@@ -37,8 +37,8 @@ static float *one_pass(mote_model *m, const int32_t *ids, size_t n, const char *
     return copy;
 }
 
-/* f32: nothing rounds but sums. Quantised: a key or value next to a rounding boundary may fall on the other
- * side, which moves the rows that attend to it. */
+/* f32: nothing rounds but sums. Quantised: a key or value next to a rounding boundary may fall on
+ * the other side, which moves the rows that attend to it. */
 static void reference(void **state)
 {
     (void)state;
@@ -60,7 +60,8 @@ static void reference(void **state)
             float *got = one_pass(m, ids, N, cache);
             deviation d = { 0 };
             compare_rows(&d, want, got, N, vocab, limit);
-            printf("  %-8s %-18s %zu of %zu rows over %g, worst %.2e\n", names[i], cache, d.over, d.rows, limit, d.worst);
+            printf("  %-8s %-18s %zu of %zu rows over %g, worst %.2e\n", names[i], cache, d.over,
+                   d.rows, limit, d.worst);
             assert_true(exact ? d.over == 0 : d.over * 20 <= d.rows && d.worst <= 0.1);
             free(got);
             n_files++;
@@ -71,15 +72,19 @@ static void reference(void **state)
     assert_true(n_files >= 30);
 }
 
-static void same(const float *want, const float *got, size_t n, const char *name, const char *what, size_t arg)
+static void same(const float *want, const float *got, size_t n, const char *name, const char *what,
+                 size_t arg)
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&want[i], &got[i], 4))
-            fail_msg("%s, %s %zu: value %zu of row %zu is %.9g, not %.9g", name, what, arg, i % vocab, i / vocab, (double)got[i],
-                     (double)want[i]);
+            fail_msg("%s, %s %zu: value %zu of row %zu is %.9g, not %.9g", name, what, arg,
+                     i % vocab, i / vocab, (double)got[i], (double)want[i]);
 }
 
-static const char *formats_of(const char *name) { return !strcmp(name, "gqa") ? "key=fp8,value=mxfp4" : !strcmp(name, "tied") ? "bf16" : "fp4"; }
+static const char *formats_of(const char *name)
+{
+    return !strcmp(name, "gqa") ? "key=fp8,value=mxfp4" : !strcmp(name, "tied") ? "bf16" : "fp4";
+}
 
 static void chunks(void **state)
 {
@@ -147,7 +152,8 @@ static void together(void **state)
     mote__checkpoint *g = open_rows("gqa");
     const int32_t *ids = golden_i32(g, "ids", NULL, NULL);
     float *want[2] = { one_pass(m, ids, N, "fp4"), one_pass(m, ids, N, "key=fp8,value=fp4-128") };
-    mote_session *s[2] = { session_open(m, "fp4", MOTE_PREFILL_FULL), session_open(m, "key=fp8,value=fp4-128", MOTE_PREFILL_EXACT) };
+    mote_session *s[2] = { session_open(m, "fp4", MOTE_PREFILL_FULL),
+                           session_open(m, "key=fp8,value=fp4-128", MOTE_PREFILL_EXACT) };
     for (size_t at[2] = { 0, 0 }, step = 0; at[0] < N && at[1] < N; step++) {
         size_t n[2] = { step % 5 == 0 ? 40 : 1, step % 3 == 0 ? 1 : 17 };
         mote_feed f[2];
@@ -185,7 +191,8 @@ static void published_math(void **state)
         float *want = one_pass(m, ids, SHORT, NULL);
         mote_session *s = session_open(m, NULL, MOTE_PREFILL_FULL);
         for (size_t at = 0; at < SHORT; at++)
-            same(want + at * vocab, feed(s, ids + at, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab, some[i], "published math, decoding", at);
+            same(want + at * vocab, feed(s, ids + at, 1, MOTE_LOGITS_LAST, NULL, NULL), vocab,
+                 some[i], "published math, decoding", at);
         mote_session_destroy(s);
         deviation d = { 0 };
         compare_rows(&d, golden_f32(g, "bf16", NULL, NULL), want, SHORT, vocab, 0);
@@ -200,7 +207,8 @@ static void published_math(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference), cmocka_unit_test(chunks), cmocka_unit_test(threads_and_levels), cmocka_unit_test(together),
+        cmocka_unit_test(reference),          cmocka_unit_test(chunks),
+        cmocka_unit_test(threads_and_levels), cmocka_unit_test(together),
         cmocka_unit_test(published_math),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

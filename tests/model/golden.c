@@ -1,9 +1,13 @@
-/* The model against the NumPy reference's recorded results: logits of prefill, decode and both replays, all cache formats. */
+/* The model against the NumPy reference's recorded results: logits of prefill, decode and both
+ * replays, all cache formats. */
 #include "golden.h"
 
 static json_t *manifest;
 
-static const char *mode_of(const char *file) { return strstr(file, ".plainkv.") ? "plainkv" : strstr(file, ".official.") ? "official" : "fp32"; }
+static const char *mode_of(const char *file)
+{
+    return strstr(file, ".plainkv.") ? "plainkv" : strstr(file, ".official.") ? "official" : "fp32";
+}
 
 /* Runs every scenario file of `mode` of one checkpoint. */
 static deviation run_config(const char *config, const char *mode, const char *kv, double limit)
@@ -17,13 +21,16 @@ static deviation run_config(const char *config, const char *mode, const char *kv
     json_array_foreach(json_object_get(manifest, "cases"), i, c)
     {
         const char *file = json_string_value(json_object_get(c, "file"));
-        if (strcmp(json_string_value(json_object_get(c, "config")), config) || json_object_get(c, "kind") || strcmp(mode_of(file), mode))
+        if (strcmp(json_string_value(json_object_get(c, "config")), config) ||
+            json_object_get(c, "kind") || strcmp(mode_of(file), mode))
             continue;
         snprintf(path, sizeof path, "golden/%s", file);
         mote__checkpoint *g = golden_open(golden_path(path));
         deviation one = { 0 };
-        scenario(m, g, kv, (size_t)json_integer_value(json_object_get(c, "encreplay_cut")), limit, &one);
-        printf("  %-32s %4zu rows, %zu over %g, worst %.2e\n", file, one.rows, one.over, limit, one.worst);
+        scenario(m, g, kv, (size_t)json_integer_value(json_object_get(c, "encreplay_cut")), limit,
+                 &one);
+        printf("  %-32s %4zu rows, %zu over %g, worst %.2e\n", file, one.rows, one.over, limit,
+               one.worst);
         d.rows += one.rows;
         d.over += one.over;
         d.worst = one.worst > d.worst || isnan(one.worst) ? one.worst : d.worst;
@@ -61,9 +68,13 @@ static void default_kv(void **state)
 static void ablations(void **state)
 {
     (void)state;
-    static const struct { const char *name, *kv; } formats[] = {
-        { "main.mxfp4_g32", "main=mxfp4" }, { "main.fp8", "main=fp8" }, { "main.bf16", "main=bf16" }, { "main.fp32", "main=f32" },
-        { "window.bf16", "window=bf16" }, { "window.fp4_g16_e4m3", "window=fp4" }, { "index.fp8", "index=fp8" }, { "index.bf16", "index=bf16" },
+    static const struct {
+        const char *name, *kv;
+    } formats[] = {
+        { "main.mxfp4_g32", "main=mxfp4" }, { "main.fp8", "main=fp8" },
+        { "main.bf16", "main=bf16" },       { "main.fp32", "main=f32" },
+        { "window.bf16", "window=bf16" },   { "window.fp4_g16_e4m3", "window=fp4" },
+        { "index.fp8", "index=fp8" },       { "index.bf16", "index=bf16" },
     };
     deviation all = { 0 };
     for (size_t i = 0; i < 3; i++) {
@@ -81,7 +92,8 @@ static void ablations(void **state)
             const float *x = feed(s, ids, n, MOTE_LOGITS_ALL, &got, NULL);
             deviation d = { 0 };
             compare_rows(&d, want, x + (got - rows) * vocab, rows, vocab, 2e-3);
-            printf("  %s %-20s %zu of %zu rows over 2e-3, worst %.2e\n", configs[i], formats[f].name, d.over, d.rows, d.worst);
+            printf("  %s %-20s %zu of %zu rows over 2e-3, worst %.2e\n", configs[i],
+                   formats[f].name, d.over, d.rows, d.worst);
             all.rows += d.rows;
             all.over += d.over;
             all.worst = d.worst > all.worst || isnan(d.worst) ? d.worst : all.worst;
@@ -90,7 +102,8 @@ static void ablations(void **state)
         mote__checkpoint_close(g);
         mote_model_close(m);
     }
-    assert_true(all.over * 10 <= all.rows);      /* these prompts were not chosen to be stable under every format */
+    /* these prompts were not chosen to be stable under every format */
+    assert_true(all.over * 10 <= all.rows);
     assert_true(all.worst <= 0.3);
 }
 
@@ -99,7 +112,8 @@ int main(void)
     manifest = json_load_file(source_path("tests/reference/golden-manifest.json"), 0, NULL);
     if (!manifest)
         return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(plain_kv), cmocka_unit_test(default_kv), cmocka_unit_test(ablations) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plain_kv), cmocka_unit_test(default_kv),
+                                        cmocka_unit_test(ablations) };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     json_decref(manifest);
     return rc;

@@ -1,5 +1,5 @@
-/* Placement of weights: what auto chooses; copied or mapped, the same bits; nothing leaks, also where memory ends or the
- * caller has enough. */
+/* Placement of weights: what auto chooses; copied or mapped, the same bits; nothing leaks, also
+ * where memory ends or the caller has enough. */
 #include "test.h"
 
 #include <mote/mote.h>
@@ -21,7 +21,8 @@ static void test_choose(void **state)
     assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 4 * G, 8 * G), MOTE_WEIGHTS_COPY);
     assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 4 * G, 8 * G - 2), MOTE_WEIGHTS_MAP);
     assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 32 * G, UINT64_MAX), MOTE_WEIGHTS_COPY);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 32 * G + 1, UINT64_MAX), MOTE_WEIGHTS_MAP);
+    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 32 * G + 1, UINT64_MAX),
+                     MOTE_WEIGHTS_MAP);
     assert_int_equal(mote__place_choose(MOTE_WEIGHTS_COPY, 40 * G, 0), MOTE_WEIGHTS_COPY);
     assert_int_equal(mote__place_choose(MOTE_WEIGHTS_MAP, 1, UINT64_MAX), MOTE_WEIGHTS_MAP);
     assert_true(mote__memory_available() > 0);
@@ -42,9 +43,11 @@ static void logits_of(mote_weights mode, float *out, size_t n)
     mote_model_get_info(m, &info);
     mote_model_get_memory(m, &memory);
     assert_int_equal(info.weights, mode == MOTE_WEIGHTS_MAP ? MOTE_WEIGHTS_MAP : MOTE_WEIGHTS_COPY);
-    /* copied bytes are counted instead of mapped ones; small vectors and tables beside; rounding of 64 bytes, one huge page more */
+    /* copied bytes are counted instead of mapped ones; small vectors and tables beside; rounding of
+     * 64 bytes, one huge page more */
     const size_t weights = memory.bytes[MOTE_MEM_WEIGHTS];
-    assert_true(weights >= info.weight_bytes && weights < info.weight_bytes + (mode == MOTE_WEIGHTS_MAP ? 1 << 20 : 4 << 20));
+    assert_true(weights >= info.weight_bytes &&
+                weights < info.weight_bytes + (mode == MOTE_WEIGHTS_MAP ? 1 << 20 : 4 << 20));
     assert_int_equal(mote_session_create(&s, m, &sp, &err), 0);
     mote_feed feed = { .session = s, .ids = ids, .n_ids = 5, .logits = MOTE_LOGITS_LAST };
     assert_int_equal(mote_step(m, &feed, 1, NULL, NULL, &err), 0);
@@ -74,7 +77,8 @@ static int enough(void *ctx, const char *what, double fraction)
     return 1;
 }
 
-/* the copy itself, with a caller who cancels, with no pool, and where the meter must come back to what it was */
+/* the copy itself, with a caller who cancels, with no pool, and where the meter must come back to
+ * what it was */
 static void test_weights(void **state)
 {
     mote_err err = { 0 };
@@ -89,7 +93,7 @@ static void test_weights(void **state)
     const size_t mapped = mote__meter_total(&meter);
     const uint8_t *where = w.layers[3].wq_b.data, *embed = w.embed.data;
     int rc = mote__weights_place(&w, MOTE_WEIGHTS_COPY, NULL, enough, &calls, &err);
-    assert_int_equal(rc, MOTE_ECANCELED);                    /* and nothing has changed */
+    assert_int_equal(rc, MOTE_ECANCELED); /* and nothing has changed */
     assert_int_equal(calls, 1);
     assert_true(w.layers[3].wq_b.data == where && !w.copy && mote__meter_total(&meter) == mapped);
     assert_int_equal(mote__weights_place(&w, MOTE_WEIGHTS_COPY, NULL, NULL, NULL, &err), 0);
@@ -104,7 +108,8 @@ static void test_weights(void **state)
     for (int auto_too = 0; auto_too < 2; auto_too++) {
         assert_int_equal(mote__weights_open(&w, nano(), &c, &meter, &err), 0);
         mote__alloc_fail_at = 1;
-        rc = mote__weights_place(&w, auto_too ? MOTE_WEIGHTS_AUTO : MOTE_WEIGHTS_COPY, NULL, NULL, NULL, &err);
+        rc = mote__weights_place(&w, auto_too ? MOTE_WEIGHTS_AUTO : MOTE_WEIGHTS_COPY, NULL, NULL,
+                                 NULL, &err);
         mote__alloc_fail_at = 0;
         assert_int_equal(rc, auto_too ? 0 : MOTE_ENOMEM);
         assert_true(!w.copy && mote__meter_total(&meter) == mapped);
@@ -115,6 +120,7 @@ static void test_weights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_choose), cmocka_unit_test(test_same), cmocka_unit_test(test_weights) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_choose), cmocka_unit_test(test_same),
+                                        cmocka_unit_test(test_weights) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

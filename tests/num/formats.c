@@ -1,4 +1,5 @@
-/* Element formats: every code, every midpoint and its neighbours, saturation, NaN, denormals; BF16 over all codes. */
+/* Element formats: every code, every midpoint and its neighbours, saturation, NaN, denormals; BF16
+ * over all codes. */
 #include "test.h"
 
 #include <float.h>
@@ -6,12 +7,12 @@
 
 #include "num/formats.h"
 
-/* The nearest finite code by exhaustive search in double, ties to the even code: nothing in common with the code under
- * test. A code's magnitude grows with the code. */
+/* The nearest finite code by exhaustive search in double, ties to the even code: nothing in common
+ * with the code under test. A code's magnitude grows with the code. */
 static uint8_t nearest(double x, double (*value)(int code), int last)
 {
     int sign = signbit(x) != 0, best = 0;
-    double a = fmin(fabs(x), 1000);                         /* so that distances stay exact */
+    double a = fmin(fabs(x), 1000); /* so that distances stay exact */
     for (int c = 1; c <= last; c++) {
         double d = fabs(value(c) - a), d0 = fabs(value(best) - a);
         if (d < d0 || (d == d0 && c % 2 == 0))
@@ -43,14 +44,16 @@ static void check_e2m1(float x)
 {
     for (int s = 0; s < 2; s++, x = -x)
         if (mote__e2m1_encode(x) != nearest(x, e2m1, 7))
-            fail_msg("e2m1(%a) = %u, want %u", (double)x, mote__e2m1_encode(x), nearest(x, e2m1, 7));
+            fail_msg("e2m1(%a) = %u, want %u", (double)x, mote__e2m1_encode(x),
+                     nearest(x, e2m1, 7));
 }
 
 static void check_e4m3(float x)
 {
     for (int s = 0; s < 2; s++, x = -x)
         if (mote__e4m3_encode(x) != nearest(x, e4m3, 0x7e))
-            fail_msg("e4m3(%a) = %u, want %u", (double)x, mote__e4m3_encode(x), nearest(x, e4m3, 0x7e));
+            fail_msg("e4m3(%a) = %u, want %u", (double)x, mote__e4m3_encode(x),
+                     nearest(x, e4m3, 0x7e));
 }
 
 static float anything(rnd *r)
@@ -133,20 +136,22 @@ static void test_bf16(void **state)
         float x = mote__bf16_decode((uint16_t)h);
         assert_int_equal(mote__f32_bits(x), h << 16);
         if (isnan(x)) {
-            assert_int_equal(mote__bf16_encode(x), h | 0x40);      /* made quiet */
+            assert_int_equal(mote__bf16_encode(x), h | 0x40); /* made quiet */
             continue;
         }
         assert_int_equal(mote__bf16_encode(x), h);
         if ((h & 0x7fff) >= 0x7f7f)
             continue;
-        /* the midpoint to the next magnitude goes to the even code, its neighbours to the nearer one */
+        /* the midpoint to the next magnitude goes to the even code, its neighbours to the nearer
+         * one */
         uint32_t mid = h << 16 | 0x8000, even = h % 2 ? h + 1 : h;
         assert_int_equal(mote__bf16_encode(mote__bits_f32(mid)), even);
         assert_int_equal(mote__bf16_encode(mote__bits_f32(mid - 1)), h);
         assert_int_equal(mote__bf16_encode(mote__bits_f32(mid + 1)), h + 1);
     }
     assert_int_equal(mote__bf16_encode(FLT_MAX), 0x7f80);
-    assert_int_equal(mote__bf16_encode(mote__bits_f32(0x7f800001)) & 0x7fc0, 0x7fc0);   /* low payload: still NaN */
+    /* low payload: still NaN */
+    assert_int_equal(mote__bf16_encode(mote__bits_f32(0x7f800001)) & 0x7fc0, 0x7fc0);
     for (int i = 0; i < 1000; i++) {
         float x = anything(&r);
         assert_true(mote__f32_bits(mote__bf16_round(x)) == (uint32_t)mote__bf16_encode(x) << 16);
@@ -158,7 +163,9 @@ static void test_f16(void **state)
 {
     for (uint32_t h = 0; h < 0x10000; h++) {
         int e = (int)(h >> 10 & 31), m = (int)(h & 0x3ff);
-        float x = mote__f16_decode((uint16_t)h), want = e == 31 ? (m ? NAN : INFINITY) : ldexpf((float)(e ? 1024 + m : m), (e ? e : 1) - 25);
+        float x = mote__f16_decode((uint16_t)h),
+              want = e == 31 ? (m ? NAN : INFINITY)
+                             : ldexpf((float)(e ? 1024 + m : m), (e ? e : 1) - 25);
         assert_true(isnan(want) ? isnan(x) : x == (h >> 15 ? -want : want));
         assert_true((signbit(x) != 0) == (h >> 15));
     }
@@ -181,7 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_e2m1), cmocka_unit_test(test_e4m3), cmocka_unit_test(test_e8m0),
-        cmocka_unit_test(test_bf16), cmocka_unit_test(test_f16), cmocka_unit_test(test_pow2_ceil),
+        cmocka_unit_test(test_bf16), cmocka_unit_test(test_f16),  cmocka_unit_test(test_pow2_ceil),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

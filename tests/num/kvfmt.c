@@ -1,4 +1,5 @@
-/* Cache vector formats: equal to the NumPy reference on its vectors, idempotent, right sizes, defined on odd inputs. */
+/* Cache vector formats: equal to the NumPy reference on its vectors, idempotent, right sizes,
+ * defined on odd inputs. */
 #include "test.h"
 
 #include <float.h>
@@ -31,7 +32,8 @@ static void test_reference(void **state)
         at += 20;
         const mote__kvfmt *f = mote__kvfmt_find(name, strlen(name));
         assert_non_null(f);
-        size_t code_bytes = mote__kvfmt_code_bytes(f, n), scale_bytes = mote__kvfmt_scale_bytes(f, n);
+        size_t code_bytes = mote__kvfmt_code_bytes(f, n),
+               scale_bytes = mote__kvfmt_scale_bytes(f, n);
         assert_true(at + 8 * n + code_bytes + scale_bytes <= size);
         float *x = malloc(4 * n), *back = malloc(4 * n);
         uint8_t *codes = malloc(code_bytes), *scales = malloc(scale_bytes + 1);
@@ -40,7 +42,8 @@ static void test_reference(void **state)
         at += 4 * n;
         for (size_t i = 0; i < scale_bytes; i++)
             if (scales[i] != file[at + code_bytes + i])
-                fail_msg("%s: scale %zu is %u, want %u", name, i, scales[i], file[at + code_bytes + i]);
+                fail_msg("%s: scale %zu is %u, want %u", name, i, scales[i],
+                         file[at + code_bytes + i]);
         for (size_t i = 0; i < code_bytes; i++)
             if (codes[i] != file[at + i])
                 fail_msg("%s: code byte %zu is %u, want %u", name, i, codes[i], file[at + i]);
@@ -50,9 +53,10 @@ static void test_reference(void **state)
         for (size_t i = 0; i < n; i++) {
             float want;
             memcpy(&want, file + at + 4 * i, 4);
-            if (mote__f32_bits(back[i]) != mote__f32_bits(want) || mote__f32_bits(x[i]) != mote__f32_bits(want))
-                fail_msg("%s: value %zu is %a, rounded in place %a, want %a", name, i, (double)back[i], (double)x[i],
-                         (double)want);
+            if (mote__f32_bits(back[i]) != mote__f32_bits(want) ||
+                mote__f32_bits(x[i]) != mote__f32_bits(want))
+                fail_msg("%s: value %zu is %a, rounded in place %a, want %a", name, i,
+                         (double)back[i], (double)x[i], (double)want);
         }
         at += 4 * n;
         free(x), free(back), free(codes), free(scales);
@@ -70,14 +74,16 @@ static void test_table(void **state)
         assert_int_equal(f->id, i);
         assert_ptr_equal(mote__kvfmt_find(f->name, strlen(f->name)), f);
         assert_null(mote__kvfmt_find(f->name, strlen(f->name) - 1));
-        assert_int_equal(mote__kvfmt_code_bytes(f, 512) + mote__kvfmt_scale_bytes(f, 512), bytes512[i]);
+        assert_int_equal(mote__kvfmt_code_bytes(f, 512) + mote__kvfmt_scale_bytes(f, 512),
+                         bytes512[i]);
     }
     assert_null(mote__kvfmt_find("", 0));
     assert_null(mote__kvfmt_find("fp4x", 4));
 }
 
-/* What was read back encodes to the same bytes again (with the E4M3 scale: to the same values, the scale may halve with
- * doubled codes only if the group's largest is not 6, so values are what is compared). */
+/* What was read back encodes to the same bytes again (with the E4M3 scale: to the same values, the
+ * scale may halve with doubled codes only if the group's largest is not 6, so values are what is
+ * compared). */
 static void test_idempotent(void **state)
 {
     rnd r = { 7 };
@@ -91,12 +97,14 @@ static void test_idempotent(void **state)
             memcpy(y, x, sizeof x);
             mote__kvfmt_round(f, y, 256);
             if (f->group && f->code_bits == 4 && f->id != MOTE_KV_MXFP4)
-                continue;                                    /* E4M3 scales round: a second pass may move values */
+                /* E4M3 scales round: a second pass may move values */
+                continue;
             assert_memory_equal(x, y, sizeof x);
         }
 }
 
-/* Error of a value: half a step of its element at its scale. The scale is at most what the group's largest needs. */
+/* Error of a value: half a step of its element at its scale. The scale is at most what the group's
+ * largest needs. */
 static void test_error_bound(void **state)
 {
     rnd r = { 8 };
@@ -114,12 +122,18 @@ static void test_error_bound(void **state)
                 float amax = 0;
                 for (size_t j = k / g * g; j < k / g * g + g; j++)
                     amax = fmaxf(amax, fabsf(x[j]));
-                /* widest half step: E2M1 1/6 of the maximum (1/3 under a power-of-two scale, and 17/16 for the rounding
-                 * of an E4M3 scale, whose saturation adds 1/16), E4M3 16/448 (x 2), BF16 2^-9 relative */
-                float bound = f->code_bits == 4 ? (f->id == MOTE_KV_MXFP4 ? amax / 3 : amax * (17 / 96.f + 1 / 16.f))
-                            : f->code_bits == 8 ? amax * 32 / 448 : f->code_bits == 16 ? fabsf(x[k]) * 0x1p-8f : 0;
+                /* widest half step: E2M1 1/6 of the maximum (1/3 under a power-of-two scale, and
+                 * 17/16 for the rounding of an E4M3 scale, whose saturation adds 1/16), E4M3 16/448
+                 * (x 2), BF16 2^-9 relative */
+                float bound = f->code_bits == 4
+                                  ? (f->id == MOTE_KV_MXFP4 ? amax / 3
+                                                            : amax * (17 / 96.f + 1 / 16.f))
+                              : f->code_bits == 8  ? amax * 32 / 448
+                              : f->code_bits == 16 ? fabsf(x[k]) * 0x1p-8f
+                                                   : 0;
                 if (!(fabsf(x[k] - y[k]) <= bound))
-                    fail_msg("%s: %a became %a, bound %a", f->name, (double)x[k], (double)y[k], (double)bound);
+                    fail_msg("%s: %a became %a, bound %a", f->name, (double)x[k], (double)y[k],
+                             (double)bound);
             }
         }
 }
@@ -130,7 +144,7 @@ static void test_odd_inputs(void **state)
     uint8_t codes[512], scales[8];
     for (int i = 0; i < MOTE_KV_FORMATS; i++) {
         const mote__kvfmt *f = &mote__kvfmts[i];
-        f->encode(codes, scales, x, 0);                     /* nothing is written */
+        f->encode(codes, scales, x, 0); /* nothing is written */
         f->decode(y, codes, scales, 0);
         /* a NaN spoils its own value only */
         for (int k = 0; k < 128; k++)
@@ -162,12 +176,16 @@ static void test_odd_inputs(void **state)
             memset(code, c, sizeof code);
             float v[32], e8 = mote__e8m0_decode(scale);
             mote__kvfmts[MOTE_KV_FP8].decode(v, code, &scale, 32);
-            assert_true(mote__f32_bits(v[31]) == mote__f32_bits(mote__e4m3_value[c] * e8) || isnan(v[31]));
+            assert_true(mote__f32_bits(v[31]) == mote__f32_bits(mote__e4m3_value[c] * e8) ||
+                        isnan(v[31]));
             mote__kvfmts[MOTE_KV_MXFP4].decode(v, code, &scale, 32);
-            assert_true(mote__f32_bits(v[0]) == mote__f32_bits(mote__e2m1_value[c & 15] * e8) || s == 255);
-            assert_true(mote__f32_bits(v[1]) == mote__f32_bits(mote__e2m1_value[c >> 4] * e8) || s == 255);
+            assert_true(mote__f32_bits(v[0]) == mote__f32_bits(mote__e2m1_value[c & 15] * e8) ||
+                        s == 255);
+            assert_true(mote__f32_bits(v[1]) == mote__f32_bits(mote__e2m1_value[c >> 4] * e8) ||
+                        s == 255);
             mote__kvfmts[MOTE_KV_FP4].decode(v, code, &scale, 16);
-            assert_true(mote__f32_bits(v[15]) == mote__f32_bits(mote__e2m1_value[c >> 4] * mote__e4m3_value[s]) ||
+            assert_true(mote__f32_bits(v[15]) ==
+                            mote__f32_bits(mote__e2m1_value[c >> 4] * mote__e4m3_value[s]) ||
                         isnan(v[15]));
         }
 }
@@ -175,8 +193,9 @@ static void test_odd_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_table), cmocka_unit_test(test_idempotent),
-        cmocka_unit_test(test_error_bound), cmocka_unit_test(test_odd_inputs),
+        cmocka_unit_test(test_reference),  cmocka_unit_test(test_table),
+        cmocka_unit_test(test_idempotent), cmocka_unit_test(test_error_bound),
+        cmocka_unit_test(test_odd_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

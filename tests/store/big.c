@@ -1,11 +1,13 @@
-/* The store at the published geometry: bytes on disk per token, and reading against what the disk gives. Not part of the tests: it takes
- * space and a quiet disk.
+/* The store at the published geometry: bytes on disk per token, and reading against what the disk
+ * gives. Not part of the tests: it takes space and a quiet disk.
  *
- *   store-big DIR [BLOCKS [ROUNDS [READS]]]   default 4800 blocks (1.1 GB) in prompts of 240 (61,440 tokens), 5 rounds; DIR must not exist and is removed;
- *                                         READS in flight: as the store has it
+ *   store-big DIR [BLOCKS [ROUNDS [READS]]]   default 4800 blocks (1.1 GB) in prompts of 240
+ * (61,440 tokens), 5 rounds; DIR must not exist and is removed; READS in flight: as the store has
+ * it
  *
- * Each round drops the page cache and reads the same segments in four ways, in an order that changes: sequentially with O_DIRECT, 1 MiB at a time; the
- * same with 8 reads in flight (the limit that ratios refer to); mote__store_match; and match with plain preads. The cache is dropped by
+ * Each round drops the page cache and reads the same segments in four ways, in an order that
+ * changes: sequentially with O_DIRECT, 1 MiB at a time; the same with 8 reads in flight (the limit
+ * that ratios refer to); mote__store_match; and match with plain preads. The cache is dropped by
  * posix_fadvise on each file and, where that is allowed, /proc/sys/vm/drop_caches. */
 #include <liburing.h>
 #include <time.h>
@@ -24,7 +26,10 @@ static double clock_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-typedef struct segments { char path[16][600]; size_t size[16], n, bytes; } segments;
+typedef struct segments {
+    char path[16][600];
+    size_t size[16], n, bytes;
+} segments;
 static void list_segments(segments *s)
 {
     memset(s, 0, sizeof *s);
@@ -63,7 +68,8 @@ static double read_direct(const segments *s, unsigned depth)
     struct io_uring ring;
     uint8_t *memory = NULL;
     size_t done = 0;
-    if (posix_memalign((void **)&memory, 4096, (size_t)CHUNK * DEPTH) || io_uring_queue_init(DEPTH, &ring, 0))
+    if (posix_memalign((void **)&memory, 4096, (size_t)CHUNK * DEPTH) ||
+        io_uring_queue_init(DEPTH, &ring, 0))
         return 0;
     double began = clock_s();
     for (size_t i = 0; i < s->n; i++) {
@@ -87,7 +93,8 @@ static double read_direct(const segments *s, unsigned depth)
                 flying++;
             }
             struct io_uring_cqe *cqe;
-            if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe) || cqe->res < 0)
+            if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe) ||
+                cqe->res < 0)
                 return 0;
             done += (size_t)cqe->res;
             io_uring_cqe_seen(&ring, cqe);
@@ -101,7 +108,8 @@ static double read_direct(const segments *s, unsigned depth)
     return (double)done / t;
 }
 
-/* Prompt after prompt, each as a run would restore it: into new cache blocks, which are given back afterwards. */
+/* Prompt after prompt, each as a run would restore it: into new cache blocks, which are given back
+ * afterwards. */
 static double read_match(const int32_t *ids, mote__kv_block **blocks, int no_uring)
 {
     double t = 0;
@@ -111,7 +119,8 @@ static double read_match(const int32_t *ids, mote__kv_block **blocks, int no_uri
         const int32_t *own = ids + p * PROMPT * 256;
         mote__chain chain = { 0 }, at = { 0 };
         double began = clock_s();
-        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks, &chain);
+        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks,
+                                     &chain);
         t += clock_s() - began;
         if (n != PROMPT)
             fail_msg("%zu of %d blocks: %s", n, PROMPT, f.log);
@@ -135,7 +144,10 @@ static double cpu_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+static int by_value(const void *a, const void *b)
+{
+    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
+}
 
 static void run(void **state)
 {
@@ -162,9 +174,11 @@ static void run(void **state)
             fail_msg("%s", err.message);
         json_t *o = json_loads(text, 0, NULL);
         mote_free(text);
-        printf("  blocks %lld, tokens %lld, payload %lld, disk %lld (segments %lld, index %lld): %.3f bytes a token\n",
-               number_of(o, "blocks"), number_of(o, "tokens"), number_of(o, "payload_bytes"), number_of(o, "disk_bytes"),
-               number_of(o, "segment_bytes"), number_of(o, "index_bytes"), json_real_value(json_object_get(o, "bytes_per_token")));
+        printf("  blocks %lld, tokens %lld, payload %lld, disk %lld (segments %lld, index %lld): "
+               "%.3f bytes a token\n",
+               number_of(o, "blocks"), number_of(o, "tokens"), number_of(o, "payload_bytes"),
+               number_of(o, "disk_bytes"), number_of(o, "segment_bytes"),
+               number_of(o, "index_bytes"), json_real_value(json_object_get(o, "bytes_per_token")));
         assert_true(json_real_value(json_object_get(o, "bytes_per_token")) <= 900);
         json_decref(o);
         if (!closed) {
@@ -177,14 +191,16 @@ static void run(void **state)
     segments s;
     list_segments(&s);
     printf("written at %.0f MB/s (contents made in between)\n", (double)s.bytes / filled / 1e6);
-    static const char *const name[4] = { "O_DIRECT, 1 in flight", "O_DIRECT, 8 in flight", "match, io_uring", "match, pread" };
+    static const char *const name[4] = { "O_DIRECT, 1 in flight", "O_DIRECT, 8 in flight",
+                                         "match, io_uring", "match, pread" };
     double rate[4][16], cpu[4] = { 0 };
     for (int r = 0; r < rounds; r++)
         for (int k = 0; k < 4; k++) {
             int way = (k + r) % 4;
             drop_cache(&s);
             double before = cpu_s();
-            rate[way][r] = way < 2 ? read_direct(&s, way ? DEPTH : 1) : read_match(ids, blocks, way == 3);
+            rate[way][r] = way < 2 ? read_direct(&s, way ? DEPTH : 1)
+                                   : read_match(ids, blocks, way == 3);
             cpu[way] += cpu_s() - before;
         }
     double limit = 0;
@@ -193,8 +209,11 @@ static void run(void **state)
     limit = rate[1][rounds / 2] > rate[0][rounds / 2] ? rate[1][rounds / 2] : rate[0][rounds / 2];
     printf("%zu MB, page cache dropped before each, %d rounds\n", s.bytes / 1000000, rounds);
     for (int way = 0; way < 4; way++)
-        printf("  %-22s median %5.0f MB/s (%.0f to %.0f), %.2f of the limit; %.2f s of processor time a GB\n", name[way], rate[way][rounds / 2] / 1e6, rate[way][0] / 1e6,
-               rate[way][rounds - 1] / 1e6, rate[way][rounds / 2] / limit, cpu[way] / rounds / ((double)s.bytes / 1e9));
+        printf("  %-22s median %5.0f MB/s (%.0f to %.0f), %.2f of the limit; %.2f s of processor "
+               "time a GB\n",
+               name[way], rate[way][rounds / 2] / 1e6, rate[way][0] / 1e6,
+               rate[way][rounds - 1] / 1e6, rate[way][rounds / 2] / limit,
+               cpu[way] / rounds / ((double)s.bytes / 1e9));
     for (size_t i = 0; i < s.n; i++) {
         int fd = open(s.path[i], O_RDONLY);
         while (read(fd, blocks, n_blocks * sizeof *blocks) > 0)

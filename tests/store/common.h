@@ -1,5 +1,5 @@
-/* What the store's tests share: scratch directories, a pool of small blocks, and blocks whose every byte follows from their identity, so
- * that a wrong one cannot pass for a right one. */
+/* What the store's tests share: scratch directories, a pool of small blocks, and blocks whose every
+ * byte follows from their identity, so that a wrong one cannot pass for a right one. */
 #ifndef MOTE_TESTS_STORE_COMMON_H
 #define MOTE_TESTS_STORE_COMMON_H
 
@@ -43,7 +43,7 @@ typedef struct fixture {
     mote_store_params params;
     mote__store_tuning tuning;
     _Atomic int64_t now;
-    char log[4096];                        /* lines so far */
+    char log[4096]; /* lines so far */
     pthread_mutex_t log_mutex;
 } fixture;
 
@@ -76,14 +76,19 @@ static inline void scratch_dir(char dir[256])
     snprintf(dir, 256, "%s/mote-store-XXXXXX", base && strlen(base) < 200 ? base : "/tmp");
     if (!mkdtemp(dir))
         fail_msg("mkdtemp: %s", strerror(errno));
-    rmdir(dir);                            /* the store makes it */
+    rmdir(dir); /* the store makes it */
 }
 
 static inline void make_context(mote__store_context *c, size_t block_bytes, const char *name_space)
 {
     static const uint8_t fingerprint[32] = { 1, 2, 3, 4 };
-    mote__store_context_desc d = { .fingerprint = fingerprint, .kv = "main=fp4,index=mxfp4,window=fp8", .math = "fp32", .name_space = name_space,
-                                   .block_bytes = block_bytes, .block_tokens = MOTE_BLOCK_TOKENS, .geometry = "2/2,20/1" };
+    mote__store_context_desc d = { .fingerprint = fingerprint,
+                                   .kv = "main=fp4,index=mxfp4,window=fp8",
+                                   .math = "fp32",
+                                   .name_space = name_space,
+                                   .block_bytes = block_bytes,
+                                   .block_tokens = MOTE_BLOCK_TOKENS,
+                                   .geometry = "2/2,20/1" };
     mote_err err;
     if (mote__store_context_init(c, &d, &err))
         fail_msg("%s", err.message);
@@ -91,7 +96,9 @@ static inline void make_context(mote__store_context *c, size_t block_bytes, cons
 
 static inline void fixture_pool(fixture *f, size_t block_bytes)
 {
-    mote__kv_layout l = { .n_sources = 0, .block_bytes = block_bytes, .part_bytes = { block_bytes } };
+    mote__kv_layout l = { .n_sources = 0,
+                          .block_bytes = block_bytes,
+                          .part_bytes = { block_bytes } };
     mote__kv_pool_init(&f->pool, &l, NULL);
     make_context(&f->context, block_bytes, "test");
 }
@@ -157,7 +164,8 @@ static inline int is_content(const uint8_t *p, size_t n, const uint8_t *id)
     return 1;
 }
 
-/* Token ids of prompt `seed`: prompts are equal up to token `shared` and differ after it (shared 0: from the start). */
+/* Token ids of prompt `seed`: prompts are equal up to token `shared` and differ after it (shared 0:
+ * from the start). */
 static inline void make_ids(int32_t *ids, size_t n, uint64_t seed, size_t shared)
 {
     rnd a = { 77 }, b = { seed * 2 + 1 };
@@ -168,8 +176,8 @@ static inline void make_ids(int32_t *ids, size_t n, uint64_t seed, size_t shared
 }
 
 /* Put blocks [chain->n_blocks, n) of ids; exact up to block n_exact. */
-static inline void put_blocks(fixture *f, const mote__store_context *c, mote__kv_pool *pool, mote__chain *chain, const int32_t *ids, size_t n,
-                              size_t n_exact)
+static inline void put_blocks(fixture *f, const mote__store_context *c, mote__kv_pool *pool,
+                              mote__chain *chain, const int32_t *ids, size_t n, size_t n_exact)
 {
     while (chain->n_blocks < n) {
         mote__kv_block *b = mote__kv_block_new(pool);
@@ -189,8 +197,10 @@ static inline void put_prompt(fixture *f, const int32_t *ids, size_t n_blocks)
     mote__store_flush(f->store, NULL);
 }
 
-/* Match from the root; every block that comes back must be the right one. Returns the number of blocks. */
-static inline size_t match_checked(mote__store *s, const mote__store_context *c, mote__kv_pool *pool, const int32_t *ids, size_t n_ids,
+/* Match from the root; every block that comes back must be the right one. Returns the number of
+ * blocks. */
+static inline size_t match_checked(mote__store *s, const mote__store_context *c,
+                                   mote__kv_pool *pool, const int32_t *ids, size_t n_ids,
                                    const mote__store_want *want, mote__chain *chain)
 {
     mote__kv_block **blocks = calloc(n_ids / 256 + 1, sizeof *blocks);

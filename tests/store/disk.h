@@ -1,6 +1,7 @@
-/* A disk that crashes. The store works on real files; beside that a log is kept of every write, and of what was synced. From the log comes an
- * image of what a power cut would have left: all that was synced, and of the rest some writes whole, some lost, some torn into
- * sectors, in any order; names as far as the directory was synced, and perhaps a few changes more.
+/* A disk that crashes. The store works on real files; beside that a log is kept of every write, and
+ * of what was synced. From the log comes an image of what a power cut would have left: all that was
+ * synced, and of the rest some writes whole, some lost, some torn into sectors, in any order; names
+ * as far as the directory was synced, and perhaps a few changes more.
  *
  * It can also fail the n-th operation of a kind, once or from then on. */
 #ifndef MOTE_TESTS_STORE_DISK_H
@@ -14,8 +15,8 @@ enum { SECTOR = 512, DISK_FILES = 4096, DISK_FDS = 1024 };
 typedef enum disk_op_kind { OP_WRITE, OP_TRUNCATE, OP_LINK, OP_UNLINK, OP_RENAME } disk_op_kind;
 typedef struct disk_op {
     disk_op_kind kind;
-    int durable, inode;                    /* inode of data operations and links */
-    uint64_t offset;                       /* or the new size */
+    int durable, inode; /* inode of data operations and links */
+    uint64_t offset;    /* or the new size */
     size_t n;
     uint8_t *data;
     char name[80], to[80];
@@ -27,17 +28,23 @@ typedef struct disk {
     mote__store_io io;
     disk_op *ops;
     size_t n_ops, capacity;
-    struct { char name[80]; int inode; } names[DISK_FILES];
+    struct {
+        char name[80];
+        int inode;
+    } names[DISK_FILES];
     size_t n_names;
     int next_inode, inode_of_fd[DISK_FDS];
     int logging;
-    long n_syncs, crash_at;                /* 0: never */
+    long n_syncs, crash_at; /* 0: never */
     int dead;
-    long seen[K_KINDS], fail_at[K_KINDS];  /* the fail_at-th of a kind fails; 0: never */
-    int fail_on;                           /* and all after it */
+    long seen[K_KINDS], fail_at[K_KINDS]; /* the fail_at-th of a kind fails; 0: never */
+    int fail_on;                          /* and all after it */
 } disk;
 
-static inline const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
+static inline const char *base_name(const char *path)
+{
+    return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
 static inline void copy_name(char dst[80], const char *name)
 {
     size_t n = name ? strnlen(name, 79) : 0;
@@ -61,7 +68,7 @@ static inline disk_op *disk_log(disk *d, disk_op_kind kind, int inode)
     d->ops[d->n_ops] = (disk_op){ .kind = kind, .inode = inode };
     return &d->ops[d->n_ops++];
 }
-static inline void disk_name(disk *d, const char *name)      /* a new file */
+static inline void disk_name(disk *d, const char *name) /* a new file */
 {
     if (disk_inode(d, name) || !d->logging)
         return;
@@ -106,7 +113,9 @@ static inline int disk_gate(disk *d, disk_kind k)
     return 0;
 }
 
-#define DISK disk *d = ctx; pthread_mutex_lock(&d->mutex)
+#define DISK       \
+    disk *d = ctx; \
+    pthread_mutex_lock(&d->mutex)
 #define LEAVE pthread_mutex_unlock(&d->mutex)
 static inline int disk_fail(disk *d, int e)
 {
@@ -118,7 +127,8 @@ static inline int disk_fail(disk *d, int e)
 static int d_open(void *ctx, const char *path, int flags, mode_t mode)
 {
     DISK;
-    int writing = (flags & O_ACCMODE) != O_RDONLY, e = disk_gate(d, flags & O_CREAT ? K_OPEN : K_READ);
+    int writing = (flags & O_ACCMODE) != O_RDONLY,
+        e = disk_gate(d, flags & O_CREAT ? K_OPEN : K_READ);
     if (e)
         return disk_fail(d, e);
     int fd = mote__store_io_system.open(NULL, path, flags, mode);
@@ -267,11 +277,15 @@ static int d_lock(void *ctx, int fd, off_t offset, off_t bytes, mote__store_lock
 {
     return mote__store_io_system.lock(NULL, fd, offset, bytes, lock);
 }
-static int d_sqlite(void *ctx, mote__sqlite_op op, const char *path, const void *data, size_t n, uint64_t offset)
+static int d_sqlite(void *ctx, mote__sqlite_op op, const char *path, const void *data, size_t n,
+                    uint64_t offset)
 {
     DISK;
-    static const disk_kind kind[] = { [MOTE_SQLITE_OPEN] = K_OPEN, [MOTE_SQLITE_WRITE] = K_WRITE, [MOTE_SQLITE_SYNC] = K_SYNC,
-                                      [MOTE_SQLITE_TRUNCATE] = K_WRITE, [MOTE_SQLITE_DELETE] = K_NAME };
+    static const disk_kind kind[] = { [MOTE_SQLITE_OPEN] = K_OPEN,
+                                      [MOTE_SQLITE_WRITE] = K_WRITE,
+                                      [MOTE_SQLITE_SYNC] = K_SYNC,
+                                      [MOTE_SQLITE_TRUNCATE] = K_WRITE,
+                                      [MOTE_SQLITE_DELETE] = K_NAME };
     const char *name = base_name(path);
     int e = disk_gate(d, kind[op]);
     if (!e && d->logging) {
@@ -290,7 +304,8 @@ static int d_sqlite(void *ctx, mote__sqlite_op op, const char *path, const void 
         } else if (inode && op == MOTE_SQLITE_SYNC) {
             disk_sync_file(d, *inode);
             if (strstr(name, "-wal") || strstr(name, "-journal"))
-                disk_sync_names(d);        /* SQLite syncs the directory with a log's first sync */
+                /* SQLite syncs the directory with a log's first sync */
+                disk_sync_names(d);
         } else if (op == MOTE_SQLITE_DELETE) {
             disk_unname(d, name);
             if (offset)
@@ -306,9 +321,19 @@ static inline void disk_init(disk *d, int logging)
     memset(d, 0, sizeof *d);
     pthread_mutex_init(&d->mutex, NULL);
     d->logging = logging;
-    d->io = (mote__store_io){ .ctx = d, .open = d_open, .close = d_close, .preadv = d_preadv, .pwritev = d_pwritev, .sync = d_sync,
-                              .grow = d_grow, .punch = d_punch, .rename = d_rename, .unlink = d_unlink, .sync_dir = d_sync_dir,
-                              .lock = d_lock, .sqlite = d_sqlite };
+    d->io = (mote__store_io){ .ctx = d,
+                              .open = d_open,
+                              .close = d_close,
+                              .preadv = d_preadv,
+                              .pwritev = d_pwritev,
+                              .sync = d_sync,
+                              .grow = d_grow,
+                              .punch = d_punch,
+                              .rename = d_rename,
+                              .unlink = d_unlink,
+                              .sync_dir = d_sync_dir,
+                              .lock = d_lock,
+                              .sqlite = d_sqlite };
 }
 static inline void disk_deinit(disk *d)
 {
@@ -319,7 +344,10 @@ static inline void disk_deinit(disk *d)
 
 /* ---- the image ---- */
 
-typedef struct disk_file { uint8_t *data; size_t n; } disk_file;
+typedef struct disk_file {
+    uint8_t *data;
+    size_t n;
+} disk_file;
 static inline void file_size(disk_file *f, size_t n)
 {
     f->data = realloc(f->data, n ? n : 1);
@@ -360,7 +388,7 @@ static inline void disk_image(const disk *d, const char *dir, uint64_t seed)
             file_size(&files[o->inode], o->offset);
         }
     }
-    for (size_t i = n_loose; i > 1; i--) {                   /* any order */
+    for (size_t i = n_loose; i > 1; i--) { /* any order */
         size_t k = rnd_below(&r, i), t = loose[i - 1];
         loose[i - 1] = loose[k];
         loose[k] = t;
@@ -368,7 +396,7 @@ static inline void disk_image(const disk *d, const char *dir, uint64_t seed)
     int keep_order = rnd_below(&r, 4) == 0;
     for (size_t k = 0; k < n_loose; k++) {
         const disk_op *o = &d->ops[loose[k]];
-        size_t fate = keep_order ? 0 : rnd_below(&r, 3);     /* whole, torn, lost */
+        size_t fate = keep_order ? 0 : rnd_below(&r, 3); /* whole, torn, lost */
         if (fate == 2)
             continue;
         if (o->kind == OP_WRITE)
@@ -376,7 +404,10 @@ static inline void disk_image(const disk *d, const char *dir, uint64_t seed)
         else
             file_size(&files[o->inode], o->offset);
     }
-    struct { char name[80]; int inode; } *names = calloc(d->n_ops + 1, sizeof *names);
+    struct {
+        char name[80];
+        int inode;
+    } *names = calloc(d->n_ops + 1, sizeof *names);
     size_t n_names = 0, ahead = rnd_below(&r, names_ahead + 1);
     for (size_t i = 0; i < d->n_ops; i++) {
         const disk_op *o = &d->ops[i];

@@ -1,5 +1,6 @@
-/* Dying and failing: a power cut at each sync, each operation failing in turn, and bytes of the index that change. Whatever happens, no
- * wrong block is served, no damaged one is indexed, and what was acknowledged is there.
+/* Dying and failing: a power cut at each sync, each operation failing in turn, and bytes of the
+ * index that change. Whatever happens, no wrong block is served, no damaged one is indexed, and
+ * what was acknowledged is there.
  *
  *   fault [SEEDS]      images per crash point, default 2 */
 #include "base/mem.h"
@@ -10,7 +11,9 @@ static int seeds = 2;
 static int32_t ids[PROMPTS][N_IDS];
 
 /* What the store said it has written. */
-typedef struct acked { int blocks[PROMPTS], snapshot; } acked;
+typedef struct acked {
+    int blocks[PROMPTS], snapshot;
+} acked;
 
 static uint64_t done_blocks(fixture *f)
 {
@@ -36,12 +39,14 @@ static void workload(fixture *f, acked *a, int strict)
             mote__chain next = mote__chain_next(&f->context, &at[p], ids[p] + b * 256, 1);
             content(blocks[p][b]->data, BYTES, next.id);
             uint64_t before = done_blocks(f);
-            mote__store_put(f->store, &f->context, &at[p], ids[p] + b * 256, 1, &f->pool, blocks[p][b]);
+            mote__store_put(f->store, &f->context, &at[p], ids[p] + b * 256, 1, &f->pool,
+                            blocks[p][b]);
             if (done_blocks(f) == before + 1 && a->blocks[p] == b)
                 a->blocks[p] = b + 1;
             if (p == 0 && b == 2) {
                 mote__store_counts c;
-                mote__store_put_snapshot(f->store, &f->context, &at[0], ids[0], 3 * 256 + 9, 1, "the windows", 12);
+                mote__store_put_snapshot(f->store, &f->context, &at[0], ids[0], 3 * 256 + 9, 1,
+                                         "the windows", 12);
                 mote__store_flush(f->store, &c);
                 a->snapshot = c.written_snapshots == 1;
             }
@@ -87,20 +92,22 @@ static void check(fixture *f, const char *dir, const acked *a, int strict, const
     for (int p = 0; p < PROMPTS; p++) {
         int n = (int)match_checked(g.store, &g.context, &g.pool, ids[p], N_IDS, NULL, NULL);
         if (strict && n < a->blocks[p])
-            fail_msg("%s: prompt %d: %d blocks acknowledged, %d there: %s", what, p, a->blocks[p], n, g.log);
+            fail_msg("%s: prompt %d: %d blocks acknowledged, %d there: %s", what, p, a->blocks[p],
+                     n, g.log);
     }
     mote__snapshot s;
     int found = mote__store_find_snapshot(g.store, &g.context, ids[0], N_IDS, 1, &s);
     if (found)
         assert_memory_equal(s.blob, "the windows", 12);
-    if (strict && a->snapshot && a->blocks[0] >= 3 && !found)  /* it stands on three blocks */
+    if (strict && a->snapshot && a->blocks[0] >= 3 && !found) /* it stands on three blocks */
         fail_msg("%s: the snapshot was acknowledged and is gone: %s", what, g.log);
     mote__snapshot_free(&s);
     /* and it is a store that works */
     mote__chain c = { 0 };
     put_blocks(&g, &g.context, &g.pool, &c, ids[0], strict ? BLOCKS : 2, BLOCKS);
     mote__store_flush(g.store, NULL);
-    assert_true(match_checked(g.store, &g.context, &g.pool, ids[0], N_IDS, NULL, NULL) >= (strict ? (size_t)BLOCKS : 2));
+    assert_true(match_checked(g.store, &g.context, &g.pool, ids[0], N_IDS, NULL, NULL) >=
+                (strict ? (size_t)BLOCKS : 2));
     assert_int_equal(verify_n(g.store, 0, "damaged"), 0);
     mote_store_close(g.store);
 }
@@ -110,7 +117,8 @@ static void begin(fixture *f, disk *d, int logging, int strict)
     fixture_init(f, BYTES);
     disk_init(d, logging);
     f->tuning.io = &d->io;
-    f->params.budget_bytes = strict ? 0 : 9 * SLOT_BYTES;    /* otherwise it evicts and collects all the time */
+    /* otherwise it evicts and collects all the time */
+    f->params.budget_bytes = strict ? 0 : 9 * SLOT_BYTES;
 }
 
 static void crash(int strict)
@@ -151,7 +159,7 @@ static void crash_evicting(void **state) { crash(0); }
 /* ---- tending: gc and rm, with blocks of two sizes, cut short at each sync and with each operation
  * failing ---- */
 
-enum { LARGE = 6000 };                     /* slots of 8,192 bytes */
+enum { LARGE = 6000 }; /* slots of 8,192 bytes */
 typedef struct tended {
     int removed[PROMPTS];
 } tended; /* 1: rm has said that it is gone, and nobody put it again */
@@ -263,7 +271,7 @@ static void crash_tending(void **state)
     tended t;
     int images = 0;
     long n = 0;
-    for (long k = 0; k <= n; k++) {                          /* 0: to its end */
+    for (long k = 0; k <= n; k++) { /* 0: to its end */
         begin(&f, &d, 1, 1);
         d.crash_at = k;
         tending(&f, &t);
@@ -305,9 +313,9 @@ static void failing_tending(void **state)
             d.fail_on = runs % 2;
             tending(&f, &t);
             snprintf(what, sizeof what, "tending, kind %d, failure %ld", kind, n);
-            memset(
-                &t, 0,
-                sizeof t); /* room that could not be given back brings blocks back with a rebuild */
+            memset(&t, 0,
+                   /* room that could not be given back brings blocks back with a rebuild */
+                   sizeof t);
             check_tended(&f, f.dir, &t, 0, what);
             fixture_end(&f);
             disk_deinit(&d);
@@ -333,9 +341,11 @@ static void each_failure(void **state)
                 d.fail_on = on;
                 workload(&f, &a, 1);
                 long seen = d.seen[kind];
-                snprintf(what, sizeof what, "%s %ld fails%s", name[kind], n, on ? ", and all after it" : "");
+                snprintf(what, sizeof what, "%s %ld fails%s", name[kind], n,
+                         on ? ", and all after it" : "");
                 if (kind == K_READ)
-                    memset(&a, 0, sizeof a);                 /* a block that cannot be read is dropped, rightly */
+                    /* a block that cannot be read is dropped, rightly */
+                    memset(&a, 0, sizeof a);
                 check(&f, f.dir, &a, 1, what);
                 fixture_end(&f);
                 disk_deinit(&d);
@@ -368,9 +378,15 @@ static void each_allocation(void **state)
 /* SQLite's own memory. */
 static sqlite3_mem_methods system_memory;
 static _Atomic long sqlite_fail_at;
-static int sqlite_fails(void) { return atomic_load(&sqlite_fail_at) > 0 && atomic_fetch_sub(&sqlite_fail_at, 1) == 1; }
+static int sqlite_fails(void)
+{
+    return atomic_load(&sqlite_fail_at) > 0 && atomic_fetch_sub(&sqlite_fail_at, 1) == 1;
+}
 static void *m_malloc(int n) { return sqlite_fails() ? NULL : system_memory.xMalloc(n); }
-static void *m_realloc(void *p, int n) { return sqlite_fails() ? NULL : system_memory.xRealloc(p, n); }
+static void *m_realloc(void *p, int n)
+{
+    return sqlite_fails() ? NULL : system_memory.xRealloc(p, n);
+}
 
 static void each_sqlite_allocation(void **state)
 {
@@ -388,7 +404,8 @@ static void each_sqlite_allocation(void **state)
         check(&f, f.dir, &a, 1, "SQLite's allocation");
         fixture_end(&f);
         disk_deinit(&d);
-        step = n < 60 || seeds > 10 ? 1 : 1 + n / 60;        /* thousands of them: every one in the long run only */
+        /* thousands of them: every one in the long run only */
+        step = n < 60 || seeds > 10 ? 1 : 1 + n / 60;
     }
     printf("  %d of %ld allocations\n", runs - 1, n - step);
 }
@@ -421,10 +438,11 @@ static void index_flips(void **state)
             fstat(fd, &st);
             size_t flips = 1 + rnd_below(&r, 30), span = 1 + rnd_below(&r, 3);
             for (size_t i = 0; i < flips && st.st_size; i++) {
-                uint8_t bytes[3] = { (uint8_t)rnd_u64(&r), (uint8_t)rnd_u64(&r), (uint8_t)rnd_u64(&r) };
+                uint8_t bytes[3] = { (uint8_t)rnd_u64(&r), (uint8_t)rnd_u64(&r),
+                                     (uint8_t)rnd_u64(&r) };
                 off_t at = (off_t)rnd_below(&r, (size_t)st.st_size);
                 if (k % 5 == 4)
-                    at = at % 100;                           /* SQLite's header */
+                    at = at % 100; /* SQLite's header */
                 assert_int_equal(pwrite(fd, bytes, span, at), span);
             }
             close(fd);
@@ -433,7 +451,7 @@ static void index_flips(void **state)
             must_open(&f);
         for (int round = 0; round < 3; round++) {
             for (int p = 0; p < PROMPTS; p++) {
-                match_n(&f, ids[p], N_IDS);                  /* fails where anything is wrong */
+                match_n(&f, ids[p], N_IDS); /* fails where anything is wrong */
                 mote__chain c = { 0 };
                 put_blocks(&f, &f.context, &f.pool, &c, ids[p], BLOCKS, BLOCKS);
             }
@@ -473,7 +491,8 @@ int main(int argc, char **argv)
     mine.xRealloc = m_realloc;
     sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
     if (!access("/dev/shm", W_OK))
-        setenv("TMPDIR", "/dev/shm", 0);                     /* thousands of stores; what a disk would lose is in the log */
+        /* thousands of stores; what a disk would lose is in the log */
+        setenv("TMPDIR", "/dev/shm", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crash_strict),           cmocka_unit_test(crash_evicting),
         cmocka_unit_test(crash_tending),          cmocka_unit_test(failing_tending),

@@ -1,5 +1,5 @@
-/* Version 1 of the formats, as bytes that must not change: what this program makes now equals tests/data/store/v1.kvx, and that file is
- * read. The clock, the tokens and the contents are fixed.
+/* Version 1 of the formats, as bytes that must not change: what this program makes now equals
+ * tests/data/store/v1.kvx, and that file is read. The clock, the tokens and the contents are fixed.
  *
  *   golden FILE      writes the file instead */
 #include "common.h"
@@ -18,7 +18,7 @@ static void make(const char *path)
     for (int i = 0; i < 3 * 256 + 20; i++)
         ids[i] = i * 7 % 1000;
     mote__chain c = { 0 };
-    put_blocks(&f, &f.context, &f.pool, &c, ids, 3, 2);      /* exact, exact, approximate */
+    put_blocks(&f, &f.context, &f.pool, &c, ids, 3, 2); /* exact, exact, approximate */
     for (int i = 0; i < 100; i++)
         blob[i] = (uint8_t)(i * 3);
     mote__store_put_snapshot(f.store, &f.context, &c, ids, 3 * 256 + 20, 0, blob, sizeof blob);

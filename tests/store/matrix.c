@@ -134,19 +134,19 @@ static void apply(const char *path, damage d)
 
 /* ---- in the child ---- */
 
-#define die(...)                                                                                   \
-    do {                                                                                           \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fprintf(stderr, "\n%s", f->log);                                                           \
-        _exit(1);                                                                                  \
+#define die(...)                         \
+    do {                                 \
+        fprintf(stderr, __VA_ARGS__);    \
+        fprintf(stderr, "\n%s", f->log); \
+        _exit(1);                        \
     } while (0)
 
 static size_t served(fixture *f, int p)
 {
     mote__kv_block *blocks[BLOCKS];
     mote__chain chain = { 0 }, at = { 0 };
-    size_t n =
-        mote__store_match(f->store, &f->context, NULL, ids[p], N_IDS, &f->pool, blocks, &chain);
+    size_t n = mote__store_match(f->store, &f->context, NULL, ids[p], N_IDS, &f->pool, blocks,
+                                 &chain);
     for (size_t i = 0; i < n; i++) {
         at = mote__chain_next(&f->context, &at, ids[p] + i * 256, 1);
         if (!is_content(blocks[i]->data, BYTES, at.id))
@@ -454,12 +454,12 @@ static void dir_cell(const char *dir, const char *name, int file, damage d, op o
     start(&f, dir);
     operate(&f, o, dir, MISSING, found);
     int served_there = file == D_LINK || file == D_READ_ONLY || file == D_OPEN || file == D_GROUP;
-    const char *wrong =
-        o == OP_RUN && served_there && found[0] != BLOCKS ? "nothing is served"
-        : (file == D_OPEN || file == D_GROUP) != (strstr(f.log, "other users can write") != NULL)
-            ? "about the mode"
-        : o == OP_RUN && lines(&f) > 2 ? "too many words"
-                                       : NULL;
+    const char *wrong = o == OP_RUN && served_there && found[0] != BLOCKS ? "nothing is served"
+                        : (file == D_OPEN || file == D_GROUP) !=
+                                (strstr(f.log, "other users can write") != NULL)
+                            ? "about the mode"
+                        : o == OP_RUN && lines(&f) > 2 ? "too many words"
+                                                       : NULL;
     if (wrong) {
         fprintf(stderr, "%s\n%s", wrong, f.log);
         _exit(1);

@@ -435,12 +435,12 @@ static int fill_disk(const char *dir)
     return close(fd);
 }
 
-#define check(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "line %d: %s\n%s", __LINE__, #x, f->log);                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
+#define check(x)                                                      \
+    do {                                                              \
+        if (!(x)) {                                                   \
+            fprintf(stderr, "line %d: %s\n%s", __LINE__, #x, f->log); \
+            _exit(1);                                                 \
+        }                                                             \
     } while (0)
 
 static void on_full_disk(fixture *f)
@@ -538,7 +538,8 @@ static void dead_in_commit(void **state)
 {
     (void)state;
     static fixture f;
-    for (int way = 0; way < 3; way++) { /* read only, in a directory that may not be written, written */
+    /* read only, in a directory that may not be written, written */
+    for (int way = 0; way < 3; way++) {
         fixture_init(&f, BYTES);
         must_open(&f);
         put_all(&f);
@@ -549,11 +550,12 @@ static void dead_in_commit(void **state)
             sqlite3 *db;
             snprintf(path, sizeof path, "%s/index.db", f.dir);
             _exit(sqlite3_open(path, &db) ||
-                  sqlite3_exec(db,
-                               "PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN EXCLUSIVE;"
-                               "UPDATE block SET used = used + 1, n_blocks = 77; DELETE FROM snapshot;"
-                               "INSERT INTO free SELECT 9, slot, 1, 0 FROM block",
-                               NULL, NULL, NULL));
+                  sqlite3_exec(
+                      db,
+                      "PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN EXCLUSIVE;"
+                      "UPDATE block SET used = used + 1, n_blocks = 77; DELETE FROM snapshot;"
+                      "INSERT INTO free SELECT 9, slot, 1, 0 FROM block",
+                      NULL, NULL, NULL));
         }
         int status;
         char log[300], first = 0;
@@ -563,7 +565,7 @@ static void dead_in_commit(void **state)
         int fd = open(log, O_RDONLY);
         assert_int_equal(read(fd, &first, 1), 1);
         close(fd);
-        assert_int_not_equal(first, 0);                /* it has something to undo */
+        assert_int_not_equal(first, 0); /* it has something to undo */
         f.params.read_only = way < 2;
         if (way == 1)
             chmod(f.dir, 0500);
@@ -629,7 +631,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),   cmocka_unit_test(heals_at_once),
         cmocka_unit_test(stopped),   cmocka_unit_test(file_size_limit),
-        cmocka_unit_test(full_disk), cmocka_unit_test(dead_in_commit), cmocka_unit_test(from_wal)
+        cmocka_unit_test(full_disk), cmocka_unit_test(dead_in_commit),
+        cmocka_unit_test(from_wal)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The remote tier against real servers, and against ones that lie, hang and die.
  *
- *   test-store-remote speed [ROUNDS]      no test: 240 blocks (61,440 tokens) of the published geometry over the loopback, 7 rounds
+ *   test-store-remote speed [ROUNDS]      no test: 240 blocks (61,440 tokens) of the published
+ * geometry over the loopback, 7 rounds
  */
 #include <dlfcn.h>
 #include <netdb.h>
@@ -9,7 +10,8 @@
 #include "store/impl.h"
 
 /* A name server that does not answer: one name takes as long as it likes. */
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
 {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
@@ -29,7 +31,7 @@ static void begin(fixture *f, const char *url)
     fixture_init(f, BYTES);
     size_t n = strlen(f->dir);
     snprintf(f->dir + n, sizeof f->dir - n, ",%s", url);
-    f->tuning.remote_timeout_ms = 10000;   /* machines that run tests are busy */
+    f->tuning.remote_timeout_ms = 10000; /* machines that run tests are busy */
     must_open(f);
 }
 static void end(fixture *f)
@@ -128,25 +130,26 @@ static void round_trip(void **state)
     assert_int_equal(n_remote, N);
     mote__store_counts c = counts_of(&f);
     assert_int_equal(c.remote_hits, N);
-    assert_int_equal(c.written_blocks, N);                       /* read through */
-    assert_int_equal(c.remote_known, N);                         /* and their time renewed */
+    assert_int_equal(c.written_blocks, N); /* read through */
+    assert_int_equal(c.remote_known, N);   /* and their time renewed */
     assert_int_equal(c.remote_written, 0);
     assert_true(atoi(server_say(&s, "TTL %s", key_of(3))) > 1000);
     n_remote = 0;
     assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, N * 256, &want, NULL), N);
-    assert_int_equal(n_remote, 0);                               /* now from the directory */
+    assert_int_equal(n_remote, 0); /* now from the directory */
     assert_int_equal(ask(f.store, mote_store_stat_json, "blocks"), N);
     counts_of(&f);
     assert_string_equal(f.log, "");
     server_stop(&s);
-    reopen(&f);                                                  /* and without the server */
+    reopen(&f); /* and without the server */
     assert_int_equal(match_n(&f, ids, N * 256), N);
     counts_of(&f);
     assert_int_equal(times(f.log, "\n"), 1);
     end(&f);
 }
 
-/* Exact blocks first, approximate ones below them; what exact runs see; a walk that begins in the directory. */
+/* Exact blocks first, approximate ones below them; what exact runs see; a walk that begins in the
+ * directory. */
 static void provenance(void **state)
 {
     (void)state;
@@ -183,7 +186,8 @@ static void provenance(void **state)
     counts_of(&f);
     server_say(&s, "FLUSHALL");
     assert_int_equal(match_n(&f, ids, N * 256), N);
-    assert_int_equal(counts_of(&f).remote_written, 2 * N - 3);   /* three were known the first time */
+    /* three were known the first time */
+    assert_int_equal(counts_of(&f).remote_written, 2 * N - 3);
     assert_string_equal(server_say(&s, "DBSIZE"), "24");
     end(&f);
     server_stop(&s);
@@ -210,7 +214,7 @@ static void databases_and_ttl(void **state)
     counts_of(&f);
     assert_string_equal(server_say(&s, "TTL %s", key_of(1)), "-1");
     end(&f);
-    snprintf(url, sizeof url, "%s/99", url_of(s.port));          /* there are 16 */
+    snprintf(url, sizeof url, "%s/99", url_of(s.port)); /* there are 16 */
     begin(&f, url);
     assert_int_equal(match_n(&f, ids, N * 256), 0);
     assert_non_null(strstr(f.log, "database"));
@@ -224,8 +228,13 @@ static void log_in(void **state)
 {
     (void)state;
     server s = { 0 };
-    server_start(&s, (const char *[]){ "--requirepass", "sesame open", "--user", "ali", "on", ">baba@1,2/3", "~mote:*", "+@all", NULL });
-    static const struct { const char *login, *env; size_t n; const char *says; } cases[] = {
+    server_start(&s, (const char *[]){ "--requirepass", "sesame open", "--user", "ali", "on",
+                                       ">baba@1,2/3", "~mote:*", "+@all", NULL });
+    static const struct {
+        const char *login, *env;
+        size_t n;
+        const char *says;
+    } cases[] = {
         { ":sesame%20open@", NULL, 3, NULL },
         { "ali:baba%401%2C2%2F3@", NULL, 3, NULL },
         { "default:sesame%20open@", NULL, 3, NULL },
@@ -265,7 +274,8 @@ static void log_in(void **state)
 
 /* ---- servers that are not there ---- */
 
-/* Twice over a server that is of no use: the first try may cost the time-out (200 ms), the second nothing; one warning. */
+/* Twice over a server that is of no use: the first try may cost the time-out (200 ms), the second
+ * nothing; one warning. */
 static void useless(const char *what, const char *url, double at_least)
 {
     fixture f;
@@ -282,11 +292,14 @@ static void useless(const char *what, const char *url, double at_least)
     double t3 = seconds_now();
     mote__store_counts c = counts_of(&f);
     double t4 = seconds_now();
-    printf("    %-34s first %3.0f ms, second %5.2f ms, %d puts %5.2f ms\n", what, (t1 - t0) * 1e3, (t2 - t1) * 1e3, N, (t3 - t2) * 1e3);
+    printf("    %-34s first %3.0f ms, second %5.2f ms, %d puts %5.2f ms\n", what, (t1 - t0) * 1e3,
+           (t2 - t1) * 1e3, N, (t3 - t2) * 1e3);
     if (t1 - t0 > 1 || t1 - t0 < at_least || t2 - t1 > 0.1 || t3 - t2 > 0.1 || t4 - t3 > 3)
-        fail_msg("%s: too slow, or too fast: %.3f %.3f %.3f %.3f s", what, t1 - t0, t2 - t1, t3 - t2, t4 - t3);
+        fail_msg("%s: too slow, or too fast: %.3f %.3f %.3f %.3f s", what, t1 - t0, t2 - t1,
+                 t3 - t2, t4 - t3);
     assert_int_equal(c.remote_dropped, N);
-    assert_int_equal(c.written_blocks, N);                       /* the directory has them all the same */
+    /* the directory has them all the same */
+    assert_int_equal(c.written_blocks, N);
     if (times(f.log, "is left out and tried again later") != 1)
         fail_msg("%s says: %s", what, f.log);
     t4 = seconds_now();
@@ -299,14 +312,17 @@ static void absent(void **state)
     (void)state;
     char url[200];
     useless("refused", url_of(free_port()), 0);
-    int port = free_port(), hole = listen_on(port, 16);           /* the system takes the connection, and nobody answers */
+    /* the system takes the connection, and nobody answers */
+    int port = free_port(), hole = listen_on(port, 16);
     useless("accepted, never answered", url_of(port), 0.15);
     close(hole);
     port = free_port();
-    hole = listen_on(port, 0);                                    /* not even that */
+    hole = listen_on(port, 0); /* not even that */
     int fillers[4];
     for (int i = 0; i < 4; i++) {
-        struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port) };
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                 .sin_port = htons((uint16_t)port) };
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (connect(fillers[i], (struct sockaddr *)&a, sizeof a))
             errno = 0;
@@ -358,11 +374,11 @@ static void killed_and_back(void **state)
     c = counts_of(&f);
     assert_true(c.remote_dropped >= 4);
     assert_int_equal(times(f.log, "is left out"), 1);
-    server_start(&s, NULL);                                      /* empty, on the same port */
+    server_start(&s, NULL); /* empty, on the same port */
     for (int tries = 0; tries < 200 && f.store->remote->cluster.nodes[0].down; tries++)
         sleep_ms(50);
     assert_int_equal(f.store->remote->cluster.nodes[0].down, 0);
-    assert_int_equal(match_n(&f, ids, N * 256), 8);              /* heals it */
+    assert_int_equal(match_n(&f, ids, N * 256), 8); /* heals it */
     c = counts_of(&f);
     assert_string_equal(server_say(&s, "DBSIZE"), "8");
     /* a connection that was lost while idle is no outage */
@@ -381,14 +397,20 @@ static void killed_and_back(void **state)
 static void bad_values(void **state)
 {
     (void)state;
-    static const char *const kinds[] = { "flipped header", "flipped identity", "flipped ids", "flipped payload", "flipped padding", "another block's",
-                                         "another place's", "cut", "one byte longer", "huge", "a list", "text", "another size's" };
+    static const char *const kinds[] = { "flipped header",  "flipped identity",
+                                         "flipped ids",     "flipped payload",
+                                         "flipped padding", "another block's",
+                                         "another place's", "cut",
+                                         "one byte longer", "huge",
+                                         "a list",          "text",
+                                         "another size's" };
     enum { KINDS = sizeof kinds / sizeof *kinds, AT = 5 };
     server s = { 0 };
     server_start(&s, NULL);
     fill(url_of(s.port), N, N);
     redisContext *c = server_dial(&s);
-    redisReply *good = redisCommand(c, "GET %s", key_of(AT)), *other = redisCommand(c, "GET %s", key_of(AT + 1));
+    redisReply *good = redisCommand(c, "GET %s", key_of(AT)),
+               *other = redisCommand(c, "GET %s", key_of(AT + 1));
     assert_int_equal(good->len, SLOT_BYTES);
     static const size_t flips[5] = { 14, 70, 600, 2000, SLOT_BYTES - 1 };
     enum { HUGE_BYTES = 40 << 20 };
@@ -403,9 +425,10 @@ static void bad_values(void **state)
             changed[flips[k]] ^= 4;
         } else if (k == 5) {
             value = other->str;
-        } else if (k == 6) {               /* sound in itself, but says it is the ninth */
+        } else if (k == 6) { /* sound in itself, but says it is the ninth */
             changed[48] = 9;
-            mote__slot_seal((uint8_t *)changed, 1, (uint8_t *)changed + MOTE_SLOT_HEAD, BYTES, SLOT_BYTES);
+            mote__slot_seal((uint8_t *)changed, 1, (uint8_t *)changed + MOTE_SLOT_HEAD, BYTES,
+                            SLOT_BYTES);
         } else if (k == 7) {
             n = SLOT_BYTES - 1;
         } else if (k == 8) {
@@ -420,14 +443,15 @@ static void bad_values(void **state)
             n = 4096;
         }
         freeReplyObject(redisCommand(c, "DEL %s", key_of(AT)));
-        redisReply *r = k == 10 ? redisCommand(c, "RPUSH %s a b", key_of(AT)) : redisCommand(c, "SET %s %b", key_of(AT), value, n);
+        redisReply *r = k == 10 ? redisCommand(c, "RPUSH %s a b", key_of(AT))
+                                : redisCommand(c, "SET %s %b", key_of(AT), value, n);
         assert_true(r->type == REDIS_REPLY_INTEGER || r->type == REDIS_REPLY_STATUS);
         freeReplyObject(r);
         fixture f;
         begin(&f, url_of(s.port));
         if (match_n(&f, ids, N * 256) != AT || times(f.log, "is not used") != 1)
             fail_msg("%s: %s", kinds[k], f.log);
-        assert_int_equal(match_n(&f, ids, N * 256), AT);         /* said once */
+        assert_int_equal(match_n(&f, ids, N * 256), AT); /* said once */
         assert_int_equal(times(f.log, "\n"), 1);
         mote__store_counts n_of = counts_of(&f);
         assert_int_equal(n_of.remote_damaged, 2);
@@ -454,7 +478,8 @@ static void full_server(void **state)
 {
     (void)state;
     server s = { 0 };
-    server_start(&s, (const char *[]){ "--maxmemory", "1", "--maxmemory-policy", "noeviction", NULL });
+    server_start(&s,
+                 (const char *[]){ "--maxmemory", "1", "--maxmemory-policy", "noeviction", NULL });
     fixture f;
     mote__chain chain = { 0 };
     begin(&f, url_of(s.port));
@@ -471,7 +496,10 @@ static void full_server(void **state)
 
 /* ---- a cluster ---- */
 
-static int cluster_ok(const server *s) { return strstr(server_say(s, "CLUSTER INFO"), "cluster_state:ok") != NULL; }
+static int cluster_ok(const server *s)
+{
+    return strstr(server_say(s, "CLUSTER INFO"), "cluster_state:ok") != NULL;
+}
 
 static void cluster(void **state)
 {
@@ -479,7 +507,8 @@ static void cluster(void **state)
     server s[2] = { { 0 }, { 0 } };
     char id[2][64];
     for (int i = 0; i < 2; i++) {
-        server_start(&s[i], (const char *[]){ "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", NULL });
+        server_start(&s[i], (const char *[]){ "--cluster-enabled", "yes", "--cluster-node-timeout",
+                                              "5000", NULL });
         /* one who may not ask CLUSTER: it learns from MOVED alone */
         server_say(&s[i], "ACL SETUSER plain on >word ~* +@all -cluster");
         snprintf(id[i], sizeof id[i], "%s", server_say(&s[i], "CLUSTER MYID"));
@@ -493,7 +522,7 @@ static void cluster(void **state)
 
     char plain[80], url[160];
     snprintf(plain, sizeof plain, "redis://plain:word@127.0.0.1:%d", s[0].port);
-    fill(plain, N, N);                                           /* MOVED */
+    fill(plain, N, N); /* MOVED */
     int here = atoi(server_say(&s[0], "DBSIZE")), there = atoi(server_say(&s[1], "DBSIZE"));
     assert_int_equal(here + there, N);
     assert_true(here > 0 && there > 0);
@@ -501,29 +530,34 @@ static void cluster(void **state)
     snprintf(plain, sizeof plain, "redis://plain:word@127.0.0.1:%d", s[1].port);
     assert_int_equal(found(plain), N);
     server_say(&s[1], "CONFIG RESETSTAT");
-    assert_int_equal(found(url_of(s[0].port)), N);               /* CLUSTER SLOTS */
+    assert_int_equal(found(url_of(s[0].port)), N); /* CLUSTER SLOTS */
     snprintf(url, sizeof url, "%s,%s", url_of(free_port()), url_of(s[1].port));
-    assert_int_equal(found(url), N);                             /* one seed is dead */
+    assert_int_equal(found(url), N); /* one seed is dead */
 
     /* two blocks of the first server are on their way: one has gone, one has not */
     fixture f;
     begin(&f, url_of(s[0].port));
-    assert_int_equal(match_n(&f, ids, N * 256), N);              /* knows who owns what, and will be wrong */
+    /* knows who owns what, and will be wrong */
+    assert_int_equal(match_n(&f, ids, N * 256), N);
     counts_of(&f);
     int moved = 0;
     for (size_t i = 0; i < N && moved < 2; i++) {
         unsigned slot = mote__key_slot(key_of(i), MOTE_REMOTE_KEY);
         if (slot > 8191)
             continue;
-        assert_string_equal(server_say(&s[0], "CLUSTER KEYSLOT %s", key_of(i)), (sprintf(url, "%u", slot), url));
-        assert_string_equal(server_say(&s[1], "CLUSTER SETSLOT %u IMPORTING %s", slot, id[0]), "OK");
-        assert_string_equal(server_say(&s[0], "CLUSTER SETSLOT %u MIGRATING %s", slot, id[1]), "OK");
+        assert_string_equal(server_say(&s[0], "CLUSTER KEYSLOT %s", key_of(i)),
+                            (sprintf(url, "%u", slot), url));
+        assert_string_equal(server_say(&s[1], "CLUSTER SETSLOT %u IMPORTING %s", slot, id[0]),
+                            "OK");
+        assert_string_equal(server_say(&s[0], "CLUSTER SETSLOT %u MIGRATING %s", slot, id[1]),
+                            "OK");
         if (moved++ == 0)
-            assert_string_equal(server_say(&s[0], "MIGRATE 127.0.0.1 %d %s 0 5000", s[1].port, key_of(i)), "OK");
+            assert_string_equal(
+                server_say(&s[0], "MIGRATE 127.0.0.1 %d %s 0 5000", s[1].port, key_of(i)), "OK");
     }
     assert_int_equal(moved, 2);
     for (int twice = 0; twice < 2; twice++)
-        assert_int_equal(found(url_of(s[0].port)), N);           /* ASK */
+        assert_int_equal(found(url_of(s[0].port)), N); /* ASK */
     assert_non_null(strstr(server_say(&s[1], "INFO commandstats"), "cmdstat_asking"));
     assert_int_equal(atoi(server_say(&s[0], "DBSIZE")), here - 1);
     /* now both slots belong to the second one; the store that knew better is told so */
@@ -532,7 +566,8 @@ static void cluster(void **state)
         if (slot > 8191)
             continue;
         if (done++ == 1)
-            assert_string_equal(server_say(&s[0], "MIGRATE 127.0.0.1 %d %s 0 5000", s[1].port, key_of(i)), "OK");
+            assert_string_equal(
+                server_say(&s[0], "MIGRATE 127.0.0.1 %d %s 0 5000", s[1].port, key_of(i)), "OK");
         server_say(&s[1], "CLUSTER SETSLOT %u NODE %s", slot, id[1]);
         server_say(&s[0], "CLUSTER SETSLOT %u NODE %s", slot, id[1]);
     }
@@ -541,13 +576,14 @@ static void cluster(void **state)
     *comma = 0;
     remove_dir(f.dir);
     *comma = ',';
-    must_open(&f);                                               /* an empty directory again */
+    must_open(&f); /* an empty directory again */
     assert_int_equal(match_n(&f, ids, N * 256), N);
     assert_int_equal(counts_of(&f).remote_errors, 0);
     assert_string_equal(f.log, "");
     end(&f);
 
-    /* one of the two dies: what the other has is found as far as the chain goes, and it costs one time-out at most */
+    /* one of the two dies: what the other has is found as far as the chain goes, and it costs one
+     * time-out at most */
     server_stop(&s[1]);
     begin(&f, url_of(s[0].port));
     size_t n = match_n(&f, ids, N * 256);
@@ -568,16 +604,31 @@ static void slots_and_redirections(void **state)
     assert_int_equal(mote__key_slot("a{b}{c}", 7), mote__key_slot("b", 1));
     assert_true(mote__key_slot("a{}b{c}", 7) != mote__key_slot("c", 1));
     assert_true(mote__key_slot("a{b", 3) != mote__key_slot("b", 1));
-    static const struct { const char *text; int ok, is_ask; unsigned slot; const char *host; unsigned port; } cases[] = {
-        { "MOVED 3999 127.0.0.1:6381", 1, 0, 3999, "127.0.0.1", 6381 }, { "ASK 0 host.example:1", 1, 1, 0, "host.example", 1 },
-        { "MOVED 16383 ::1:65535", 1, 0, 16383, "::1", 65535 },         { "MOVED 1 :7000", 1, 0, 1, "", 7000 },
-        { "MOVED 1 ?:7000", 1, 0, 1, "", 7000 },                        { "MOVED 16384 a:1", 0, 0, 0, "", 0 },
-        { "MOVED -1 a:1", 0, 0, 0, "", 0 },                             { "MOVED 1 a:0", 0, 0, 0, "", 0 },
-        { "MOVED 1 a:65536", 0, 0, 0, "", 0 },                          { "MOVED 1 a:", 0, 0, 0, "", 0 },
-        { "MOVED 1 a", 0, 0, 0, "", 0 },                                { "MOVED 1", 0, 0, 0, "", 0 },
-        { "MOVED ", 0, 0, 0, "", 0 },                                   { "ASKING 1 a:1", 0, 0, 0, "", 0 },
-        { "MOVED 1 a b:1", 0, 0, 0, "", 0 },                            { "MOVED 1 a\n:1", 0, 0, 0, "", 0 },
-        { "ERR MOVED 1 a:1", 0, 0, 0, "", 0 },                          { "", 0, 0, 0, "", 0 },
+    static const struct {
+        const char *text;
+        int ok, is_ask;
+        unsigned slot;
+        const char *host;
+        unsigned port;
+    } cases[] = {
+        { "MOVED 3999 127.0.0.1:6381", 1, 0, 3999, "127.0.0.1", 6381 },
+        { "ASK 0 host.example:1", 1, 1, 0, "host.example", 1 },
+        { "MOVED 16383 ::1:65535", 1, 0, 16383, "::1", 65535 },
+        { "MOVED 1 :7000", 1, 0, 1, "", 7000 },
+        { "MOVED 1 ?:7000", 1, 0, 1, "", 7000 },
+        { "MOVED 16384 a:1", 0, 0, 0, "", 0 },
+        { "MOVED -1 a:1", 0, 0, 0, "", 0 },
+        { "MOVED 1 a:0", 0, 0, 0, "", 0 },
+        { "MOVED 1 a:65536", 0, 0, 0, "", 0 },
+        { "MOVED 1 a:", 0, 0, 0, "", 0 },
+        { "MOVED 1 a", 0, 0, 0, "", 0 },
+        { "MOVED 1", 0, 0, 0, "", 0 },
+        { "MOVED ", 0, 0, 0, "", 0 },
+        { "ASKING 1 a:1", 0, 0, 0, "", 0 },
+        { "MOVED 1 a b:1", 0, 0, 0, "", 0 },
+        { "MOVED 1 a\n:1", 0, 0, 0, "", 0 },
+        { "ERR MOVED 1 a:1", 0, 0, 0, "", 0 },
+        { "", 0, 0, 0, "", 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mote__server to;
@@ -586,7 +637,8 @@ static void slots_and_redirections(void **state)
         int rc = mote__redirection_read(cases[i].text, strlen(cases[i].text), &is_ask, &slot, &to);
         if ((rc == 0) != cases[i].ok)
             fail_msg("'%s': %d", cases[i].text, rc);
-        if (!rc && (is_ask != cases[i].is_ask || slot != cases[i].slot || strcmp(to.host, cases[i].host) || to.port != cases[i].port))
+        if (!rc && (is_ask != cases[i].is_ask || slot != cases[i].slot ||
+                    strcmp(to.host, cases[i].host) || to.port != cases[i].port))
             fail_msg("'%s' is read as %d %u %s:%u", cases[i].text, is_ask, slot, to.host, to.port);
     }
 }
@@ -601,12 +653,18 @@ static void liars(void **state)
         strcat(deep, "*1\r\n");
     fake self = { .port = free_port() };
     snprintf(loop, sizeof loop, "-MOVED 7 127.0.0.1:%d\r\n", self.port);
-    const struct { const char *what, *text; int times, cut; } cases[] = {
+    const struct {
+        const char *what, *text;
+        int times, cut;
+    } cases[] = {
         { "noise", "hello, I am no server\r\n", 1, 0 },
         { "a web server", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", 1, 1 },
         { "bad length", "$-5\r\n", 1, 0 },
         { "long length", "$99999999999999999999\r\n", 1, 0 },
-        { "much that never ends", "$500000000\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 40000, 0 },
+        { "much that never ends",
+          "$500000000\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+          40000, 0 },
         { "many elements", "*2147483647\r\n", 1, 0 },
         { "too many elements", "*65537\r\n:1\r\n", 1, 0 },
         { "negative elements", "*-7\r\n", 1, 0 },
@@ -620,17 +678,22 @@ static void liars(void **state)
         { "round in circles", loop, 1, 0 },
         { "elsewhere", "-MOVED 7 127.0.0.1:1\r\n", 17, 0 },
         { "elsewhere, badly", "-MOVED 99999 127.0.0.1:99999\r\n", 17, 0 },
-        { "odd slots", "*2\r\n*3\r\n:-1\r\n:70000\r\n*2\r\n$1\r\na\r\n:99999\r\n*1\r\n:1\r\n", 1, 0 },
+        { "odd slots", "*2\r\n*3\r\n:-1\r\n:70000\r\n*2\r\n$1\r\na\r\n:99999\r\n*1\r\n:1\r\n", 1,
+          0 },
         { "an error with bytes in it", "-ERR \x1b[31mred\x07\r\n", 20, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fake f = { .port = self.port, .text = cases[i].text, .n = cases[i].text[0] ? strlen(cases[i].text) : 4, .times = cases[i].times, .cut = cases[i].cut };
+        fake f = { .port = self.port,
+                   .text = cases[i].text,
+                   .n = cases[i].text[0] ? strlen(cases[i].text) : 4,
+                   .times = cases[i].times,
+                   .cut = cases[i].cut };
         fake_start(&f);
         fixture x;
         mote__chain chain = { 0 };
         fixture_init(&x, BYTES);
         snprintf(x.dir + strlen(x.dir), sizeof x.dir - strlen(x.dir), ",%s", url_of(f.port));
-        x.tuning.remote_retry_ms = 50;     /* it is asked again and again */
+        x.tuning.remote_retry_ms = 50; /* it is asked again and again */
         must_open(&x);
         double t0 = seconds_now();
         assert_int_equal(match_n(&x, ids, N * 256), 0);
@@ -658,7 +721,8 @@ static void liars(void **state)
 static void slow_server(void **state)
 {
     (void)state;
-    fake f = { .text = ":1\r\n", .n = 4, .times = 1, .ms = 150 };       /* one answer to each piece that is read, 150 ms later */
+    /* one answer to each piece that is read, 150 ms later */
+    fake f = { .text = ":1\r\n", .n = 4, .times = 1, .ms = 150 };
     fake_start(&f);
     fixture x;
     mote__chain chain = { 0 };
@@ -673,7 +737,8 @@ static void slow_server(void **state)
         put_blocks(&x, &x.context, &x.pool, &chain, ids, n, n);
         t = seconds_now() - t;
         slowest = t > slowest ? t : slowest;
-        mote__store_flush(x.store, NULL);                        /* the directory's queue is short too */
+        /* the directory's queue is short too */
+        mote__store_flush(x.store, NULL);
     }
     printf("    %d puts: slowest %.2f ms\n", N, slowest * 1e3);
     assert_true(slowest < 0.1);
@@ -688,7 +753,10 @@ static void slow_server(void **state)
 }
 
 /* Several threads find and put at once. */
-typedef struct worker { fixture *f; size_t found; } worker;
+typedef struct worker {
+    fixture *f;
+    size_t found;
+} worker;
 static void *work(void *arg)
 {
     worker *w = arg;
@@ -726,7 +794,13 @@ static void threads(void **state)
 static void urls(void **state)
 {
     (void)state;
-    static const struct { const char *text; int n; size_t n_dir; const char *user, *password, *host; unsigned port, db; } good[] = {
+    static const struct {
+        const char *text;
+        int n;
+        size_t n_dir;
+        const char *user, *password, *host;
+        unsigned port, db;
+    } good[] = {
         { "/a/b", 0, 4, NULL, NULL, NULL, 0, 0 },
         { "a,b", 0, 3, NULL, NULL, NULL, 0, 0 },
         { "d,redis://h", 1, 1, "", "", "h", 6379, 0 },
@@ -746,15 +820,52 @@ static void urls(void **state)
         { "redis/x:y", 0, 9, NULL, NULL, NULL, 0, 0 },
     };
     static const char *const bad[] = {
-        "d,rediss://secret@h", "d,http://secret@h", "d,redis://", "d,redis://h:", "d,redis://h:0", "d,redis://h:65536", "d,redis://h:1x",
-        "d,redis://h/x", "d,redis://h/99999999", "d,redis://[::1", "d,redis://[]:1", "d,redis://[::1]x", "d,redis://::1", "d,redis://h h",
-        "d,redis://:secret%@h", "d,redis://:secret%0@h", "d,redis://:secret%zz@h", "d,redis://:secret%00@h", "d,redis://:secret,1@h",
-        "d,redis://h,", "d,redis://h,e", "d,redis://:secret/1@h:x",
+        "d,rediss://secret@h",
+        "d,http://secret@h",
+        "d,redis://",
+        "d,redis://h:",
+        "d,redis://h:0",
+        "d,redis://h:65536",
+        "d,redis://h:1x",
+        "d,redis://h/x",
+        "d,redis://h/99999999",
+        "d,redis://[::1",
+        "d,redis://[]:1",
+        "d,redis://[::1]x",
+        "d,redis://::1",
+        "d,redis://h h",
+        "d,redis://:secret%@h",
+        "d,redis://:secret%0@h",
+        "d,redis://:secret%zz@h",
+        "d,redis://:secret%00@h",
+        "d,redis://:secret,1@h",
+        "d,redis://h,",
+        "d,redis://h,e",
+        "d,redis://:secret/1@h:x",
         /* a server where the directory should be, in every way to write it wrongly */
-        "redis://:secret@h", "redis://:secret@h:6379/0", "d, redis://:secret@h", "d;redis://:secret@h", " redis://:secret@h",
-        "redis:secret@h", "redis:/:secret@h", "d,redis:secret", "d, Redis:/secret", "REDISS:secret", "rediss://:secret@h", "http://secret/",
-        ":secret@h", "u:secret@h:6379", "//u:secret@h", "///:secret@h", "file:/secret", "file:///secret", "d,unix:/secret", "~/secret", "~secret",
-        "secret,", "secret,,redis://h",
+        "redis://:secret@h",
+        "redis://:secret@h:6379/0",
+        "d, redis://:secret@h",
+        "d;redis://:secret@h",
+        " redis://:secret@h",
+        "redis:secret@h",
+        "redis:/:secret@h",
+        "d,redis:secret",
+        "d, Redis:/secret",
+        "REDISS:secret",
+        "rediss://:secret@h",
+        "http://secret/",
+        ":secret@h",
+        "u:secret@h:6379",
+        "//u:secret@h",
+        "///:secret@h",
+        "file:/secret",
+        "file:///secret",
+        "d,unix:/secret",
+        "~/secret",
+        "~secret",
+        "secret,",
+        "secret,,redis://h",
     };
     mote__server s[MOTE_URL_SERVERS];
     size_t n_dir, n;
@@ -764,9 +875,11 @@ static void urls(void **state)
             fail_msg("'%s': %s", good[i].text, err.message);
         if ((int)n != good[i].n || n_dir != good[i].n_dir)
             fail_msg("'%s': %zu servers, %zu bytes", good[i].text, n, n_dir);
-        if (n && (strcmp(s[0].user, good[i].user) || strcmp(s[0].password, good[i].password) || strcmp(s[0].host, good[i].host) ||
-                  s[0].port != good[i].port || s[0].db != good[i].db))
-            fail_msg("'%s': '%s' '%s' '%s' %u %u", good[i].text, s[0].user, s[0].password, s[0].host, s[0].port, s[0].db);
+        if (n &&
+            (strcmp(s[0].user, good[i].user) || strcmp(s[0].password, good[i].password) ||
+             strcmp(s[0].host, good[i].host) || s[0].port != good[i].port || s[0].db != good[i].db))
+            fail_msg("'%s': '%s' '%s' '%s' %u %u", good[i].text, s[0].user, s[0].password,
+                     s[0].host, s[0].port, s[0].db);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (mote_err){ 0 };
@@ -794,7 +907,8 @@ static void urls(void **state)
 
 enum { PROMPT = 240, PUBLISHED = 227840, ROUNDS = 15 };
 
-/* What the same connection gives without any of our work: the values fetched by plain hiredis, 16 ahead, and thrown away. */
+/* What the same connection gives without any of our work: the values fetched by plain hiredis, 16
+ * ahead, and thrown away. */
 static double plain_rate(const server *s, uint8_t all[][MOTE_STORE_ID])
 {
     redisContext *c = server_dial(s);
@@ -815,7 +929,10 @@ static double plain_rate(const server *s, uint8_t all[][MOTE_STORE_ID])
     return bytes / t / 1e6;
 }
 
-static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b; }
+static int by_value(const void *a, const void *b)
+{
+    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
+}
 
 static int speed(int rounds)
 {
@@ -855,7 +972,8 @@ static int speed(int rounds)
         must_open(&f);
         chain = (mote__chain){ 0 };
         t = seconds_now();
-        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks, &chain);
+        size_t n = mote__store_match(f.store, &f.context, NULL, own, PROMPT * 256, &f.pool, blocks,
+                                     &chain);
         found_rate[r] = (double)n * mote__slot_bytes(PUBLISHED) / (seconds_now() - t) / 1e6;
         assert_int_equal(n, PROMPT);
         for (int i = 0; i < PROMPT; i++)
@@ -864,11 +982,17 @@ static int speed(int rounds)
         plain[r] = plain_rate(&s, all);
     }
     server_stop(&s);
-    const struct { const char *what; double *values; } rows[] = { { "a put, us", put }, { "sent, MB/s", sent }, { "found and checked, MB/s", found_rate },
-                                                                   { "plain hiredis GET, MB/s", plain } };
+    const struct {
+        const char *what;
+        double *values;
+    } rows[] = { { "a put, us", put },
+                 { "sent, MB/s", sent },
+                 { "found and checked, MB/s", found_rate },
+                 { "plain hiredis GET, MB/s", plain } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qsort(rows[i].values, (size_t)rounds, sizeof(double), by_value);
-        printf("%-26s median %7.1f (%.1f to %.1f)\n", rows[i].what, rows[i].values[rounds / 2], rows[i].values[0], rows[i].values[rounds - 1]);
+        printf("%-26s median %7.1f (%.1f to %.1f)\n", rows[i].what, rows[i].values[rounds / 2],
+               rows[i].values[0], rows[i].values[rounds - 1]);
     }
     free(own);
     free(blocks);
@@ -881,11 +1005,22 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "speed"))
         return speed(argc > 2 && atoi(argv[2]) > 0 && atoi(argv[2]) <= ROUNDS ? atoi(argv[2]) : 7);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(urls), cmocka_unit_test(slots_and_redirections),
+        cmocka_unit_test(urls),
+        cmocka_unit_test(slots_and_redirections),
 #define WITH_SERVERS(f) cmocka_unit_test_teardown(f, servers_stop)
-        WITH_SERVERS(round_trip), WITH_SERVERS(provenance), WITH_SERVERS(databases_and_ttl), WITH_SERVERS(log_in), WITH_SERVERS(absent),
-        WITH_SERVERS(second_seed), WITH_SERVERS(killed_and_back), WITH_SERVERS(bad_values), WITH_SERVERS(full_server), WITH_SERVERS(cluster),
-        WITH_SERVERS(liars), WITH_SERVERS(slow_server), WITH_SERVERS(threads),
+        WITH_SERVERS(round_trip),
+        WITH_SERVERS(provenance),
+        WITH_SERVERS(databases_and_ttl),
+        WITH_SERVERS(log_in),
+        WITH_SERVERS(absent),
+        WITH_SERVERS(second_seed),
+        WITH_SERVERS(killed_and_back),
+        WITH_SERVERS(bad_values),
+        WITH_SERVERS(full_server),
+        WITH_SERVERS(cluster),
+        WITH_SERVERS(liars),
+        WITH_SERVERS(slow_server),
+        WITH_SERVERS(threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Servers for the remote tier's tests: Debian's redis-server on free ports of the loopback, without persistence, which dies with the test;
- * and fakes, which say what they are told to. */
+/* Servers for the remote tier's tests: Debian's redis-server on free ports of the loopback, without
+ * persistence, which dies with the test; and fakes, which say what they are told to. */
 #ifndef MOTE_TESTS_STORE_SERVERS_H
 #define MOTE_TESTS_STORE_SERVERS_H
 
@@ -18,12 +18,18 @@
 #include "common.h"
 
 enum { SERVERS = 8 };
-typedef struct server { int port; pid_t pid; char dir[64]; } server;
+typedef struct server {
+    int port;
+    pid_t pid;
+    char dir[64];
+} server;
 static server *running[SERVERS];
 
 static inline int listen_on(int port, int backlog)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons((uint16_t)port) };
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, backlog)) {
@@ -39,7 +45,8 @@ static inline int free_port(void)
     if (!r.s)
         r.s = (uint64_t)getpid() * 2654435761u + (uint64_t)time(NULL);
     for (int tries = 0; tries < 1000; tries++) {
-        int port = 12000 + (int)rnd_below(&r, 20000), a = listen_on(port, 1), b = a < 0 ? -1 : listen_on(port + 10000, 1);
+        int port = 12000 + (int)rnd_below(&r, 20000), a = listen_on(port, 1),
+            b = a < 0 ? -1 : listen_on(port + 10000, 1);
         if (a >= 0)
             close(a);
         if (b >= 0) {
@@ -51,7 +58,10 @@ static inline int free_port(void)
     return 0;
 }
 
-static inline void sleep_ms(int ms) { nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL); }
+static inline void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+}
 static inline double seconds_now(void)
 {
     struct timespec t;
@@ -94,8 +104,9 @@ static inline redisContext *server_dial(const server *s)
 static inline void server_start(server *s, const char *const *options)
 {
     char port[16];
-    const char *argv[40] = { "redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning", "--logfile", "/dev/null",
-                             "--port", port, "--dir", s->dir };
+    const char *argv[40] = { "redis-server", "--save",    "",           "--appendonly", "no",
+                             "--bind",       "127.0.0.1", "--loglevel", "warning",      "--logfile",
+                             "/dev/null",    "--port",    port,         "--dir",        s->dir };
     int n = 15;
     for (; options && *options; options++)
         argv[n++] = *options;
@@ -117,7 +128,7 @@ static inline void server_start(server *s, const char *const *options)
     for (int tries = 0; tries < 500; tries++) {
         redisContext *c = server_dial(s);
         redisReply *r = c ? redisCommand(c, "PING") : NULL;
-        int up = r != NULL;                /* or "NOAUTH": also an answer */
+        int up = r != NULL; /* or "NOAUTH": also an answer */
         if (r)
             freeReplyObject(r);
         if (c)
@@ -133,8 +144,8 @@ static inline void server_start(server *s, const char *const *options)
     fail_msg("redis-server does not answer");
 }
 /* One command; the answer as text: an error, a status or a string; an integer in decimal. */
-__attribute__((format(printf, 2, 3)))
-static inline const char *server_say(const server *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline const char *server_say(const server *s,
+                                                                           const char *fmt, ...)
 {
     static char text[4096];
     va_list ap;
@@ -156,8 +167,16 @@ static inline const char *server_say(const server *s, const char *fmt, ...)
 
 /* ---- fakes ---- */
 
-/* After each piece of what a client says, `text` is said `times` times; then the line is cut, or nothing more comes. */
-typedef struct fake { int fd, port; const char *text; size_t n; int times, cut, ms; _Atomic int stop, connections; pthread_t thread; } fake;
+/* After each piece of what a client says, `text` is said `times` times; then the line is cut, or
+ * nothing more comes. */
+typedef struct fake {
+    int fd, port;
+    const char *text;
+    size_t n;
+    int times, cut, ms;
+    _Atomic int stop, connections;
+    pthread_t thread;
+} fake;
 
 static void *fake_main(void *arg)
 {

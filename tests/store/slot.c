@@ -1,4 +1,5 @@
-/* The formats by themselves: checksum, identities, and that no byte of a slot, a segment header or a snapshot can change unseen. */
+/* The formats by themselves: checksum, identities, and that no byte of a slot, a segment header or
+ * a snapshot can change unseen. */
 #include "base/crc32c.h"
 #include "base/map.h"
 #include "common.h"
@@ -23,10 +24,12 @@ static void crc(void **state)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)rnd_u64(&r);
     for (int k = 0; k < 2000; k++) {
-        size_t at = rnd_below(&r, 17), n = rnd_below(&r, k < 1000 ? 40 : sizeof data - 17), cut = rnd_below(&r, n + 1);
+        size_t at = rnd_below(&r, 17), n = rnd_below(&r, k < 1000 ? 40 : sizeof data - 17),
+               cut = rnd_below(&r, n + 1);
         uint32_t start = (uint32_t)rnd_u64(&r), whole = mote__crc32c(start, data + at, n);
         assert_int_equal(whole, mote__crc32c_table(start, data + at, n));
-        assert_int_equal(whole, mote__crc32c(mote__crc32c(start, data + at, cut), data + at + cut, n - cut));
+        assert_int_equal(whole, mote__crc32c(mote__crc32c(start, data + at, cut), data + at + cut,
+                                             n - cut));
     }
 }
 
@@ -34,8 +37,13 @@ static void crc(void **state)
 static void contexts(void **state)
 {
     uint8_t fp[32] = { 9 }, fp2[32] = { 9, 0, 0, 1 };
-    const mote__store_context_desc base = { .fingerprint = fp, .kv = "main=fp4", .math = "fp32", .name_space = "a", .block_bytes = 1000,
-                                            .block_tokens = 256, .geometry = "2/2" };
+    const mote__store_context_desc base = { .fingerprint = fp,
+                                            .kv = "main=fp4",
+                                            .math = "fp32",
+                                            .name_space = "a",
+                                            .block_bytes = 1000,
+                                            .block_tokens = 256,
+                                            .geometry = "2/2" };
     mote__store_context_desc d[9];
     for (int i = 0; i < 9; i++)
         d[i] = base;
@@ -45,7 +53,8 @@ static void contexts(void **state)
     d[4].name_space = "b";
     d[5].block_bytes = 1001;
     d[6].geometry = "2/1";
-    d[7].kv = "main=fp4f";                 /* lengths are part of it: text cannot move from one field to the next */
+    /* lengths are part of it: text cannot move from one field to the next */
+    d[7].kv = "main=fp4f";
     d[7].math = "p32";
     d[8].name_space = "";
     int32_t ids[256] = { 5 };
@@ -89,7 +98,11 @@ static void make_slot(uint8_t image[SLOT], mote__slot *s)
     make_ids(ids, 256, 4, 0);
     mote__put_ids(bytes, ids, 256);
     memset(image, 0, SLOT);
-    *s = (mote__slot){ .slot_bytes = SLOT, .payload_bytes = PAYLOAD, .created = 1234567, .n_blocks = 2, .parent = { 7 } };
+    *s = (mote__slot){ .slot_bytes = SLOT,
+                       .payload_bytes = PAYLOAD,
+                       .created = 1234567,
+                       .n_blocks = 2,
+                       .parent = { 7 } };
     memcpy(s->context, c.hash, 32);
     memcpy(s->label, c.label, sizeof s->label);
     mote__block_identity(s->id, s->context, 0, s->parent, bytes);
@@ -101,7 +114,8 @@ static void make_slot(uint8_t image[SLOT], mote__slot *s)
 
 static int read_slot(const uint8_t *image, mote__slot *s, const char **why)
 {
-    return mote__slot_read(s, image, image + MOTE_SLOT_HEAD, PAYLOAD, image + MOTE_SLOT_HEAD + PAYLOAD, SLOT, why);
+    return mote__slot_read(s, image, image + MOTE_SLOT_HEAD, PAYLOAD,
+                           image + MOTE_SLOT_HEAD + PAYLOAD, SLOT, why);
 }
 
 static void slot_flips(void **state)
@@ -111,7 +125,8 @@ static void slot_flips(void **state)
     const char *why = NULL;
     make_slot(image, &s);
     assert_int_equal(mote__slot_bytes(PAYLOAD), SLOT);
-    assert_int_equal(mote__slot_bytes(227840), 229376);      /* the published geometry: 896 bytes a token, no padding */
+    /* the published geometry: 896 bytes a token, no padding */
+    assert_int_equal(mote__slot_bytes(227840), 229376);
     assert_int_equal(read_slot(image, &got, &why), 0);
     assert_int_equal(got.generation, 5);
     assert_int_equal(got.n_blocks, 2);
@@ -154,8 +169,14 @@ static void segment_flips(void **state)
 
 static void snapshot_flips(void **state)
 {
-    mote__snapfile s = { .chain = { .n_blocks = 3, .n_exact = 2, .id = { 4 } }, .approximate = 1, .n_tail = 100, .blob_bytes = 333,
-                         .created = 99, .tokens = { 8 }, .label = "a label" }, got;
+    mote__snapfile s = { .chain = { .n_blocks = 3, .n_exact = 2, .id = { 4 } },
+                         .approximate = 1,
+                         .n_tail = 100,
+                         .blob_bytes = 333,
+                         .created = 99,
+                         .tokens = { 8 },
+                         .label = "a label" },
+                   got;
     uint8_t tail[400], blob[333], file[512 + 400 + 333];
     const uint8_t *t, *b;
     const char *why;
@@ -203,7 +224,11 @@ static void port_flips(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(crc), cmocka_unit_test(contexts), cmocka_unit_test(slot_flips),
-                                        cmocka_unit_test(segment_flips), cmocka_unit_test(snapshot_flips), cmocka_unit_test(port_flips) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(crc),
+                                        cmocka_unit_test(contexts),
+                                        cmocka_unit_test(slot_flips),
+                                        cmocka_unit_test(segment_flips),
+                                        cmocka_unit_test(snapshot_flips),
+                                        cmocka_unit_test(port_flips) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The store as its users see it: what is put comes back, what is not the same does not, damage is seen, budgets are kept. */
+/* The store as its users see it: what is put comes back, what is not the same does not, damage is
+ * seen, budgets are kept. */
 #include "common.h"
 #include "store/impl.h"
 
@@ -33,7 +34,8 @@ static void round_trip(void **state)
         assert_int_equal(c.known_blocks, 20);
         assert_int_equal(c.written_blocks, 0);
         /* prompts that diverge at token k reuse whole blocks before it */
-        static const size_t cut[][2] = { { 255, 0 }, { 256, 1 }, { 257, 1 }, { 511, 1 }, { 512, 2 }, { 513, 2 }, { 2000, 7 } };
+        static const size_t cut[][2] = { { 255, 0 }, { 256, 1 }, { 257, 1 }, { 511, 1 },
+                                         { 512, 2 }, { 513, 2 }, { 2000, 7 } };
         for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
             memcpy(other, ids, sizeof ids);
             other[cut[i][0]]++;
@@ -57,7 +59,8 @@ static void round_trip(void **state)
         closedir(d);
         assert_string_equal(f.log, "");
         assert_int_equal(ask(f.store, mote_store_stat_json, "blocks"), 20);
-        assert_int_equal(ask(f.store, mote_store_stat_json, "payload_bytes"), 20 * f.context.block_bytes);
+        assert_int_equal(ask(f.store, mote_store_stat_json, "payload_bytes"),
+                         20 * f.context.block_bytes);
         assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
         assert_int_equal(f.pool.n_blocks_used, 0);
         fixture_end(&f);
@@ -72,12 +75,14 @@ static void provenance(void **state)
     make_ids(ids, MAX, 2, 0);
     mote__chain exact = { 0 }, mixed = { 0 }, got;
     put_blocks(&f, &f.context, &f.pool, &exact, ids, 5, 5);
-    put_blocks(&f, &f.context, &f.pool, &mixed, ids, 8, 2);  /* 2 exact, then approximate up to 8 */
+    /* 2 exact, then approximate up to 8 */
+    put_blocks(&f, &f.context, &f.pool, &mixed, ids, 8, 2);
     mote__store_flush(f.store, NULL);
     mote__store_want want = { .exact_only = 1 };
     assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, &want, &got), 5);
     assert_int_equal(got.n_exact, 5);
-    assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, NULL, &got), 5);      /* exact ones are preferred */
+    /* exact ones are preferred */
+    assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, NULL, &got), 5);
     assert_int_equal(got.n_exact, 5);
     want = (mote__store_want){ .follow = &mixed };
     assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, &want, &got), 8);
@@ -100,7 +105,8 @@ static void provenance(void **state)
     mote__chain at = { 0 };
     for (int i = 0; i < 2; i++)
         at = mote__chain_next(&f.context, &at, ids + i * 256, 1);
-    assert_int_equal(mote__store_match(f.store, &f.context, NULL, ids, MAX, &f.pool, blocks, &at), 3);
+    assert_int_equal(mote__store_match(f.store, &f.context, NULL, ids, MAX, &f.pool, blocks, &at),
+                     3);
     assert_null(blocks[1]);
     for (int i = 2; i < 5; i++) {
         assert_non_null(blocks[i]);
@@ -110,7 +116,8 @@ static void provenance(void **state)
     fixture_end(&f);
 }
 
-/* Any single byte of a slot on the disk: the block is not served, it goes, and those below it are not reached. */
+/* Any single byte of a slot on the disk: the block is not served, it goes, and those below it are
+ * not reached. */
 static void flips_on_disk(void **state)
 {
     fixture f;
@@ -138,7 +145,8 @@ static void flips_on_disk(void **state)
             fail_msg("byte %zu: not seen", i);
         mote__store_flush(f.store, NULL);
         assert_int_equal(ask(f.store, mote_store_stat_json, "blocks"), 2);
-        put_prompt(&f, ids, 3);                              /* written again, into the same slot with a new generation */
+        /* written again, into the same slot with a new generation */
+        put_prompt(&f, ids, 3);
         assert_int_equal(match_n(&f, ids, MAX), 3);
     }
     assert_non_null(strstr(f.log, "1 block is damaged and dropped ("));
@@ -155,33 +163,47 @@ static void snapshots(void **state)
     mote__chain chain = { 0 };
     mote__snapshot got;
     assert_int_equal(mote__store_find_snapshot(f.store, &f.context, ids, MAX, 0, &got), 0);
-    static const struct { size_t n; int exact; uint8_t mark; } rows[] = { { 100, 1, 1 }, { 512, 1, 2 }, { 600, 1, 3 }, { 600, 0, 4 }, { 700, 0, 5 } };
+    static const struct {
+        size_t n;
+        int exact;
+        uint8_t mark;
+    } rows[] = { { 100, 1, 1 }, { 512, 1, 2 }, { 600, 1, 3 }, { 600, 0, 4 }, { 700, 0, 5 } };
     put_blocks(&f, &f.context, &f.pool, &chain, ids, 4, 4);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mote__chain at = { 0 };
         for (size_t k = 0; k < rows[i].n / 256; k++)
             at = mote__chain_next(&f.context, &at, ids + k * 256, 1);
         memset(blob, rows[i].mark, sizeof blob);
-        assert_int_equal(mote__store_put_snapshot(f.store, &f.context, &at, ids, rows[i].n, rows[i].exact, blob, sizeof blob), MOTE_PUT_QUEUED);
+        assert_int_equal(mote__store_put_snapshot(f.store, &f.context, &at, ids, rows[i].n,
+                                                  rows[i].exact, blob, sizeof blob),
+                         MOTE_PUT_QUEUED);
     }
     mote__store_counts c;
     mote__store_flush(f.store, &c);
     assert_int_equal(c.written_snapshots, 5);
     /* ids given, exact only: length found, whose blob */
-    static const struct { size_t n; int exact_only; size_t want; uint8_t mark; } ask_for[] = {
-        { 99, 0, 0, 0 }, { 100, 0, 100, 1 }, { 511, 0, 100, 1 }, { 512, 0, 512, 2 }, { 599, 0, 512, 2 }, { 600, 0, 600, 3 }, { 699, 0, 600, 3 },
-        { 700, 0, 700, 5 }, { 700, 1, 600, 3 }, { MAX, 0, 700, 5 }, { MAX, 1, 600, 3 },
+    static const struct {
+        size_t n;
+        int exact_only;
+        size_t want;
+        uint8_t mark;
+    } ask_for[] = {
+        { 99, 0, 0, 0 },    { 100, 0, 100, 1 }, { 511, 0, 100, 1 }, { 512, 0, 512, 2 },
+        { 599, 0, 512, 2 }, { 600, 0, 600, 3 }, { 699, 0, 600, 3 }, { 700, 0, 700, 5 },
+        { 700, 1, 600, 3 }, { MAX, 0, 700, 5 }, { MAX, 1, 600, 3 },
     };
     for (int again = 0; again < 2; again++) {
         for (size_t i = 0; i < sizeof ask_for / sizeof *ask_for; i++) {
-            int found = mote__store_find_snapshot(f.store, &f.context, ids, ask_for[i].n, ask_for[i].exact_only, &got);
+            int found = mote__store_find_snapshot(f.store, &f.context, ids, ask_for[i].n,
+                                                  ask_for[i].exact_only, &got);
             assert_int_equal(found, ask_for[i].want != 0);
             assert_int_equal(got.n_tokens, ask_for[i].want);
             if (found) {
                 assert_int_equal(got.blob_bytes, sizeof blob);
                 assert_int_equal(((uint8_t *)got.blob)[4999], ask_for[i].mark);
                 mote__store_want want = { .follow = &got.chain };
-                assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, &want, NULL), got.n_tokens / 256);
+                assert_int_equal(match_checked(f.store, &f.context, &f.pool, ids, MAX, &want, NULL),
+                                 got.n_tokens / 256);
             }
             mote__snapshot_free(&got);
         }
@@ -235,7 +257,9 @@ static void snapshots(void **state)
     f.now += 10;
     must_open(&f);
     memset(blob, 9, sizeof blob);
-    assert_int_equal(mote__store_put_snapshot(f.store, &f.context, &(mote__chain){ 0 }, ids, 50, 1, blob, sizeof blob), MOTE_PUT_QUEUED);
+    assert_int_equal(mote__store_put_snapshot(f.store, &f.context, &(mote__chain){ 0 }, ids, 50, 1,
+                                              blob, sizeof blob),
+                     MOTE_PUT_QUEUED);
     mote__store_flush(f.store, NULL);
     assert_int_equal(ask(f.store, mote_store_stat_json, "snapshots"), 2);
     f.now += 73 * 3600;
@@ -250,14 +274,21 @@ static void old_notes(void **state)
     fixture f;
     fixture_init(&f, BYTES);
     must_open(&f);
-    static const struct { const char *name; int hours; int stays; } files[] = {
-        { "model-00.mote", 1, 1 }, { "model-11.mote", 73, 0 }, { "mine.txt", 1000, 1 },
+    static const struct {
+        const char *name;
+        int hours;
+        int stays;
+    } files[] = {
+        { "model-00.mote", 1, 1 },
+        { "model-11.mote", 73, 0 },
+        { "mine.txt", 1000, 1 },
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[600];
         snprintf(path, sizeof path, "%s/%s", f.dir, files[i].name);
         int fd = open(path, O_RDWR | O_CREAT, 0600);
-        struct timespec then = { .tv_sec = time(NULL) - files[i].hours * 3600 }, times[2] = { then, then };
+        struct timespec then = { .tv_sec = time(NULL) - files[i].hours * 3600 },
+                        times[2] = { then, then };
         assert_int_equal(futimens(fd, times), 0);
         close(fd);
     }
@@ -277,7 +308,8 @@ static uint64_t recent_found(fixture *f)
     return c.recent_snapshots;
 }
 
-static size_t find_length(fixture *f, const mote__store_context *c, size_t n_ids, int exact_only, uint8_t mark)
+static size_t find_length(fixture *f, const mote__store_context *c, size_t n_ids, int exact_only,
+                          uint8_t mark)
 {
     mote__snapshot got;
     if (mote__store_find_snapshot(f->store, c, ids, n_ids, exact_only, &got))
@@ -294,15 +326,18 @@ static void put_mark(fixture *f, size_t n, int exact, uint8_t mark)
     mote__chain at = { 0 };
     for (size_t k = 0; k < n / 256; k++)
         at = mote__chain_next(&f->context, &at, ids + k * 256, 1);
-    assert_int_equal(mote__store_put_snapshot(f->store, &f->context, &at, ids, n, exact, blob, sizeof blob), MOTE_PUT_QUEUED);
+    assert_int_equal(mote__store_put_snapshot(f->store, &f->context, &at, ids, n, exact, blob,
+                                              sizeof blob),
+                     MOTE_PUT_QUEUED);
 }
 
-/* Snapshots in memory: found without a file, among those on disk by the same order, within their own room and time. */
+/* Snapshots in memory: found without a file, among those on disk by the same order, within their
+ * own room and time. */
 static void recent_snapshots(void **state)
 {
     fixture f;
     fixture_init(&f, BYTES);
-    f.params.snapshot_memory_bytes = 3 * 2200;                 /* three of these */
+    f.params.snapshot_memory_bytes = 3 * 2200; /* three of these */
     must_open(&f);
     make_ids(ids, MAX, 8, 0);
     mote__chain chain = { 0 };
@@ -326,7 +361,8 @@ static void recent_snapshots(void **state)
     mote__store_context strange;
     make_context(&strange, BYTES, "another");
     assert_int_equal(find_length(&f, &strange, MAX, 0, 0), 0);
-    /* another one pushes the least recently used out (100): its file is gone, which is noticed, and nothing is served */
+    /* another one pushes the least recently used out (100): its file is gone, which is noticed, and
+     * nothing is served */
     put_mark(&f, 601, 1, 4);
     mote__store_flush(f.store, NULL);
     assert_int_equal(ask(f.store, mote_store_stat_json, "memory_snapshots"), 3);
@@ -363,12 +399,13 @@ static void recent_snapshots(void **state)
     fixture_end(&f);
 }
 
-/* Budget: the least recently used prompt gives way, leaves first, and what it left is never served as something else. */
+/* Budget: the least recently used prompt gives way, leaves first, and what it left is never served
+ * as something else. */
 static void eviction(void **state)
 {
     fixture f;
     fixture_init(&f, BYTES);
-    f.params.budget_bytes = 20 * SLOT_BYTES + 4096;          /* and the header of a segment */
+    f.params.budget_bytes = 20 * SLOT_BYTES + 4096; /* and the header of a segment */
     must_open(&f);
     int32_t p[5][8 * 256];
     for (int i = 0; i < 5; i++)
@@ -377,9 +414,11 @@ static void eviction(void **state)
         put_prompt(&f, p[i], 8);
         f.now += 10;
     }
-    assert_int_equal(match_n(&f, p[0], 8 * 256), 8);         /* prompt 0 is used again: prompt 1 is the oldest now */
+    /* prompt 0 is used again: prompt 1 is the oldest now */
+    assert_int_equal(match_n(&f, p[0], 8 * 256), 8);
     f.now += 10;
-    reopen(&f);                                              /* times are written when the store is closed */
+    /* times are written when the store is closed */
+    reopen(&f);
     put_prompt(&f, p[2], 8);
     assert_int_equal(match_n(&f, p[0], 8 * 256), 8);
     assert_int_equal(match_n(&f, p[1], 8 * 256), 4);
@@ -393,9 +432,10 @@ static void eviction(void **state)
     size_t n = match_n(&f, ids, MAX);
     assert_true(n > 8 && n <= 20);
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
-    /* another geometry in the same store takes its room from the first, and the disk gets it back */
+    /* another geometry in the same store takes its room from the first, and the disk gets it back
+     */
     fixture g = f;
-    fixture_pool(&g, 8000);                                  /* slots of 12,288 bytes */
+    fixture_pool(&g, 8000); /* slots of 12,288 bytes */
     f.now += 10;
     mote__chain chain = { 0 };
     make_ids(other, MAX, 30, 0);
@@ -403,26 +443,30 @@ static void eviction(void **state)
     mote__store_counts c;
     mote__store_flush(f.store, &c);
     assert_int_equal(match_checked(f.store, &g.context, &g.pool, other, 5 * 256, NULL, NULL), 5);
-    assert_true(ask(f.store, mote_store_stat_json, "segment_bytes") <= 20 * SLOT_BYTES + 4 * 4096);  /* two headers, and what the file system needs for the holes */
+    /* two headers, and what the file system needs for the holes */
+    assert_true(ask(f.store, mote_store_stat_json, "segment_bytes") <= 20 * SLOT_BYTES + 4 * 4096);
     assert_int_equal(ask(f.store, mote_store_gc_json, "unreachable_blocks"), 0);
     mote__kv_pool_deinit(&g.pool);
-    reopen(&f);                                             /* writes the times of use, as of now */
+    /* writes the times of use, as of now */
+    reopen(&f);
     f.now += 71 * 3600;
     assert_int_equal(ask(f.store, mote_store_gc_json, "expired_blocks"), 0);
     match_n(&f, ids, MAX);
     reopen(&f);
     json_int_t all = ask(f.store, mote_store_stat_json, "blocks");
     f.now += 2 * 3600;
-    ask(f.store, mote_store_gc_json, "expired_blocks");      /* (the writer may have been there first) */
+    /* (the writer may have been there first) */
+    ask(f.store, mote_store_gc_json, "expired_blocks");
     json_int_t gone = all - ask(f.store, mote_store_stat_json, "blocks");
-    if (gone < 5 || gone >= all)                             /* the other geometry's at least; what was matched stays */
+    /* the other geometry's at least; what was matched stays */
+    if (gone < 5 || gone >= all)
         fail_msg("%d of %d expired", (int)gone, (int)all);
     f.now += 100 * 3600;
     ask(f.store, mote_store_gc_json, "expired_blocks");
     assert_int_equal(ask(f.store, mote_store_stat_json, "blocks"), 0);
     assert_int_equal(ask(f.store, mote_store_stat_json, "segments"), 0);
     assert_int_equal(ask(f.store, mote_store_stat_json, "segment_bytes"), 0);
-    put_prompt(&f, p[3], 8);                                 /* and it goes on */
+    put_prompt(&f, p[3], 8); /* and it goes on */
     assert_int_equal(match_n(&f, p[3], 8 * 256), 8);
     fixture_end(&f);
 }
@@ -474,13 +518,14 @@ static void removing(void **state)
     mote__hex(hex, c.id, 16);
     hex[12] = 0;
     const char *list[1] = { hex };
-    json_t *o; int rc = mote_store_rm_json(f.store, list, 1, &text, &err);
+    json_t *o;
+    int rc = mote_store_rm_json(f.store, list, 1, &text, &err);
     o = store_json(rc, text, &err);
-    assert_int_equal(number_of(o, "removed_blocks"), 4);     /* the third and what stands on it */
+    assert_int_equal(number_of(o, "removed_blocks"), 4); /* the third and what stands on it */
     json_decref(o);
     assert_int_equal(match_n(&f, ids, MAX), 2);
     assert_int_equal(match_n(&f, other, MAX), 6);
-    assert_int_equal(verify_n(f.store, 1, "blocks"), 8);     /* no rebuild brings them back */
+    assert_int_equal(verify_n(f.store, 1, "blocks"), 8); /* no rebuild brings them back */
     list[0] = "ffffff";
     assert_int_equal(mote_store_rm_json(f.store, list, 1, &text, &err), MOTE_EINVAL);
     list[0] = "ff";
@@ -509,7 +554,8 @@ static void portable(void **state)
     char path[300], *text;
     mote_err err = { 0 };
     snprintf(path, sizeof path, "%s.kvx", f.dir);
-    json_t *o; int rc = mote_store_export_json(f.store, path, &text, &err);
+    json_t *o;
+    int rc = mote_store_export_json(f.store, path, &text, &err);
     o = store_json(rc, text, &err);
     assert_int_equal(number_of(o, "blocks"), 12);
     assert_int_equal(number_of(o, "snapshots"), 1);
@@ -541,7 +587,7 @@ static void portable(void **state)
         text = NULL;
         if (!mote_store_import_json(g.store, path, &text, &err))
             fail_msg("byte %lld: not seen", (long long)at);
-        match_n(&g, ids, MAX);                               /* fails where a block is wrong */
+        match_n(&g, ids, MAX); /* fails where a block is wrong */
         assert_int_equal(pwrite(fd, &was, 1, at), 1);
     }
     for (int k = 0; k < 8; k++) {
@@ -563,7 +609,7 @@ static void reading_only(void **state)
     fixture f, g;
     fixture_init(&f, BYTES);
     f.params.read_only = 1;
-    assert_int_equal(fixture_open(&f), MOTE_EIO);            /* nothing there, and nothing made */
+    assert_int_equal(fixture_open(&f), MOTE_EIO); /* nothing there, and nothing made */
     assert_int_not_equal(access(f.dir, F_OK), 0);
     f.params.read_only = 0;
     f.params.must_exist = 1;
@@ -572,7 +618,7 @@ static void reading_only(void **state)
     must_open(&f);
     make_ids(ids, MAX, 70, 0);
     put_prompt(&f, ids, 10);
-    g = f;                                                   /* beside a writer, and alone */
+    g = f; /* beside a writer, and alone */
     g.params.read_only = 1;
     for (int alone = 0; alone < 2; alone++) {
         must_open(&g);
@@ -580,7 +626,8 @@ static void reading_only(void **state)
         mote__chain c = { 0 };
         make_ids(other, MAX, 71, 0);
         mote__kv_block *b = mote__kv_block_new(&g.pool);
-        assert_int_equal(mote__store_put(g.store, &g.context, &c, other, 1, &g.pool, b), MOTE_PUT_DROPPED);
+        assert_int_equal(mote__store_put(g.store, &g.context, &c, other, 1, &g.pool, b),
+                         MOTE_PUT_DROPPED);
         mote__kv_block_unref(&g.pool, b);
         mote_err err;
         char *text;
@@ -633,14 +680,18 @@ static void full_queue(void **state)
     fixture_end(&f);
 }
 
-struct reader { fixture *f; int seed, n; };
+struct reader {
+    fixture *f;
+    int seed, n;
+};
 static void *reader(void *arg)
 {
     struct reader *r = arg;
     int32_t *mine = malloc(12 * 256 * sizeof *mine);
     for (int k = 0; k < 60; k++) {
         make_ids(mine, 12 * 256, (uint64_t)(90 + (k + r->seed) % 6), 0);
-        r->n += match_checked(r->f->store, &r->f->context, &r->f->pool, mine, 12 * 256, NULL, NULL) > 0;
+        r->n += match_checked(r->f->store, &r->f->context, &r->f->pool, mine, 12 * 256, NULL,
+                              NULL) > 0;
     }
     free(mine);
     return NULL;
@@ -678,10 +729,13 @@ static void concurrent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip), cmocka_unit_test(provenance), cmocka_unit_test(flips_on_disk), cmocka_unit_test(snapshots),
+        cmocka_unit_test(round_trip),       cmocka_unit_test(provenance),
+        cmocka_unit_test(flips_on_disk),    cmocka_unit_test(snapshots),
         cmocka_unit_test(recent_snapshots), cmocka_unit_test(old_notes),
-        cmocka_unit_test(eviction), cmocka_unit_test(many_segments), cmocka_unit_test(removing), cmocka_unit_test(portable),
-        cmocka_unit_test(reading_only), cmocka_unit_test(foreign), cmocka_unit_test(full_queue), cmocka_unit_test(concurrent),
+        cmocka_unit_test(eviction),         cmocka_unit_test(many_segments),
+        cmocka_unit_test(removing),         cmocka_unit_test(portable),
+        cmocka_unit_test(reading_only),     cmocka_unit_test(foreign),
+        cmocka_unit_test(full_queue),       cmocka_unit_test(concurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

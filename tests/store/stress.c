@@ -1,7 +1,8 @@
 /* Processes that die and processes that share.
  *
- *   stress kill COUNT        a child writes, is killed with -9 at a random moment, and the store is checked; COUNT times
- *   stress share SECONDS     two processes write, read, evict and collect in one store for so long
+ *   stress kill COUNT        a child writes, is killed with -9 at a random moment, and the store is
+ * checked; COUNT times stress share SECONDS     two processes write, read, evict and collect in one
+ * store for so long
  *
  * Without arguments, as a test: kill 20, share 20. */
 #include <signal.h>
@@ -15,7 +16,11 @@ enum { BYTES = 3000, SLOT_BYTES = 8192, PROMPTS = 24, BLOCKS = 6, N_IDS = BLOCKS
 static int kills = 20, seconds = 20;
 
 /* Told by the child before it dies: prompt p has so many acknowledged blocks. */
-typedef struct shared { _Atomic int acked[PROMPTS]; _Atomic long blocks, rounds; _Atomic int failed; } shared;
+typedef struct shared {
+    _Atomic int acked[PROMPTS];
+    _Atomic long blocks, rounds;
+    _Atomic int failed;
+} shared;
 static shared *board;
 
 static double clock_s(void)
@@ -26,7 +31,13 @@ static double clock_s(void)
 }
 
 /* fail_msg belongs to the process that runs the tests. */
-#define die(...) do { fprintf(stderr, __VA_ARGS__); fprintf(stderr, "\n"); atomic_store(&board->failed, 1); _exit(1); } while (0)
+#define die(...)                         \
+    do {                                 \
+        fprintf(stderr, __VA_ARGS__);    \
+        fprintf(stderr, "\n");           \
+        atomic_store(&board->failed, 1); \
+        _exit(1);                        \
+    } while (0)
 
 static void child_open(fixture *f)
 {
@@ -94,7 +105,8 @@ static void writing_child(const char *dir, unsigned seed)
         mote__chain c = { 0 };
         for (size_t i = 0; i < to; i++)
             c = mote__chain_next(&f.context, &c, ids + i * 256, 1);
-        mote__store_put_snapshot(f.store, &f.context, &c, ids, to * 256 + (to < BLOCKS ? 3 : 0), 1, "the windows", 12);
+        mote__store_put_snapshot(f.store, &f.context, &c, ids, to * 256 + (to < BLOCKS ? 3 : 0), 1,
+                                 "the windows", 12);
         if (child_flush(&f) - before != to)
             die("not all blocks were taken");
         if (atomic_load(&board->acked[p]) < (int)to)
@@ -143,7 +155,8 @@ static void kill_nine(void **state)
             make_ids(ids, N_IDS, (uint64_t)p + 300, 0);
             int n = (int)match_n(&f, ids, N_IDS);
             if (n < atomic_load(&board->acked[p]))
-                fail_msg("death %d: prompt %d: %d acknowledged, %d there: %s", k, p, atomic_load(&board->acked[p]), n, f.log);
+                fail_msg("death %d: prompt %d: %d acknowledged, %d there: %s", k, p,
+                         atomic_load(&board->acked[p]), n, f.log);
         }
         mote__store_counts c;
         mote__store_get_counts(f.store, &c);
@@ -152,10 +165,12 @@ static void kill_nine(void **state)
         f.store = NULL;
     }
     acked = atomic_load(&board->blocks);
-    printf("  %d deaths in %.1f s, %ld blocks acknowledged before them, none lost, none wrong; %ld indexes made anew\n", kills,
-           clock_s() - began, acked, rebuilt);
+    printf("  %d deaths in %.1f s, %ld blocks acknowledged before them, none lost, none wrong; %ld "
+           "indexes made anew\n",
+           kills, clock_s() - began, acked, rebuilt);
     assert_true(acked > kills / 2);
-    assert_int_equal(rebuilt, 0);                            /* a killed process leaves the page cache whole */
+    /* a killed process leaves the page cache whole */
+    assert_int_equal(rebuilt, 0);
     fixture_end(&f);
 }
 
@@ -164,7 +179,8 @@ static void kill_nine(void **state)
 static void sharing_child(const char *dir, unsigned who, double until)
 {
     static fixture f;
-    f = (fixture){ .now = (int64_t)time(NULL), .params = { .budget_bytes = 60 * SLOT_BYTES, .snapshot_budget_bytes = 30000 } };
+    f = (fixture){ .now = (int64_t)time(NULL),
+                   .params = { .budget_bytes = 60 * SLOT_BYTES, .snapshot_budget_bytes = 30000 } };
     pthread_mutex_init(&f.log_mutex, NULL);
     snprintf(f.dir, sizeof f.dir, "%s", dir);
     fixture_pool(&f, BYTES);
@@ -183,7 +199,8 @@ static void sharing_child(const char *dir, unsigned who, double until)
         char blob[32];
         snprintf(blob, sizeof blob, "windows of %d", p);
         mote__snapshot s;
-        if (mote__store_find_snapshot(f.store, &f.context, ids, N_IDS, 0, &s) && strcmp(s.blob, blob))
+        if (mote__store_find_snapshot(f.store, &f.context, ids, N_IDS, 0, &s) &&
+            strcmp(s.blob, blob))
             die("a wrong snapshot was served");
         mote__snapshot_free(&s);
         mote__chain c = { 0 };
@@ -246,7 +263,8 @@ static void sharing(void **state)
     must_open(&f);
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
     json_int_t blocks = ask(f.store, mote_store_stat_json, "blocks");
-    printf("  %d s, two processes: %ld blocks served, all right; %d stored at the end\n", seconds, atomic_load(&board->blocks), (int)blocks);
+    printf("  %d s, two processes: %ld blocks served, all right; %d stored at the end\n", seconds,
+           atomic_load(&board->blocks), (int)blocks);
     assert_true(blocks > 0 && atomic_load(&board->blocks) > 0);
     assert_int_equal(ask(f.store, mote_store_gc_json, "unreachable_blocks"), 0);
     fixture_end(&f);
@@ -258,7 +276,8 @@ int main(int argc, char **argv)
     if (board == MAP_FAILED)
         return 1;
     if (argc == 1 && !access("/dev/shm", W_OK))
-        setenv("TMPDIR", "/dev/shm", 0);                     /* a death loses nothing that a disk has not yet */
+        /* a death loses nothing that a disk has not yet */
+        setenv("TMPDIR", "/dev/shm", 0);
     const struct CMUnitTest all[] = { cmocka_unit_test(kill_nine), cmocka_unit_test(sharing) };
     if (argc == 3 && !strcmp(argv[1], "kill")) {
         kills = atoi(argv[2]);

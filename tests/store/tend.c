@@ -49,7 +49,9 @@ static void put_singles(fixture *f, size_t payload, size_t n, uint64_t seed)
 /* gc ends below its budget, and not further below than a block of the largest size. */
 static void gc_is_near_its_budget(void **state)
 {
-    static const struct { size_t payload[2], n[2]; uint64_t budget;
+    static const struct {
+        size_t payload[2], n[2];
+        uint64_t budget;
     } rows[] = {
         { { SMALL, LARGE }, { 100, 40 }, 700000 }, { { LARGE, SMALL }, { 40, 100 }, 700000 },
         { { SMALL, SMALL }, { 100, 60 }, 300000 }, { { 2561, 2561 }, { 100, 100 }, 800000 },
@@ -282,7 +284,9 @@ static void writers_keep_the_budget(void **state)
 
 static void labels(void **state)
 {
-    static const struct { const char *kv, *wanted; int holds;
+    static const struct {
+        const char *kv, *wanted;
+        int holds;
     } rows[] = {
         { "main=fp4,index=mxfp4,window=fp8", "fp4", 1 },
         { "main=fp4,index=mxfp4,window=fp8", "fp8", 0 },
@@ -367,7 +371,8 @@ static void parts_of_a_store(void **state)
     mote_err err = { 0 };
     fixture_init(&f, SMALL);
     fill_parts(&f);
-    for (int rebuilt = 0; rebuilt < 2; rebuilt++) { /* an index made anew gives the same answers */
+    /* an index made anew gives the same answers */
+    for (int rebuilt = 0; rebuilt < 2; rebuilt++) {
         f.params = (mote_store_params){ .ttl_s = -1, .snapshot_ttl_s = -1 };
         must_open(&f);
         if (rebuilt)
@@ -376,7 +381,9 @@ static void parts_of_a_store(void **state)
         assert_int_equal(listed(&f, "blocks"), 12);
         assert_int_equal(listed(&f, "snapshots"), 4);
         mote_store_close(f.store);
-        static const struct { const char *model, *kv, *ns; size_t contexts;
+        static const struct {
+            const char *model, *kv, *ns;
+            size_t contexts;
         } rows[] = {
             { "0102", NULL, NULL, 2 },
             { "01020304ffff", NULL, NULL, 2 },
@@ -453,7 +460,11 @@ static void parts_of_a_store(void **state)
 
 /* ---- pipes ---- */
 
-typedef struct sending { fixture *f; const char *path; int rc; } sending;
+typedef struct sending {
+    fixture *f;
+    const char *path;
+    int rc;
+} sending;
 static void *export_there(void *arg)
 {
     sending *s = arg;
@@ -666,9 +677,9 @@ static void one_segment_is_repaired(void **state)
     assert_string_equal(json_string_value(json_object_get(o, "header")), "sound");
     json_decref(o);
     assert_true(match_n(&f, ids, MAX) < 12);
-    put_prompt(&f, ids, 12);                                 /* and it is a store that works */
+    put_prompt(&f, ids, 12); /* and it is a store that works */
     assert_int_equal(match_n(&f, ids, MAX), 12);
-    verify_n(f.store, 0, "damaged");                         /* tells once of what was mended */
+    verify_n(f.store, 0, "damaged"); /* tells once of what was mended */
     assert_int_equal(verify_n(f.store, 0, "damaged"), 0);
     /* what was removed on purpose is not added */
     mote__chain c = { 0 };
@@ -688,7 +699,7 @@ static void one_segment_is_repaired(void **state)
 int main(void)
 {
     if (!access("/dev/shm", W_OK))
-        setenv("TMPDIR", "/dev/shm", 0);                     /* many small commits */
+        setenv("TMPDIR", "/dev/shm", 0); /* many small commits */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gc_is_near_its_budget),
         cmocka_unit_test(smaller_budget_is_kept),

@@ -1,9 +1,12 @@
-/* How long gc and rm --all take by the number of blocks: flat per block, or not. Not part of the tests.
+/* How long gc and rm --all take by the number of blocks: flat per block, or not. Not part of the
+ * tests.
  *
- *   store-tend-time DIR [ROUNDS]      DIR must not exist and is removed; default 3 rounds, of which the median is told
+ *   store-tend-time DIR [ROUNDS]      DIR must not exist and is removed; default 3 rounds, of which
+ * the median is told
  *
- * Blocks of 4,096 bytes in chains of 100, put in small commits; gc to half of them, then rm --all of the rest. Of the same
- * machine in the same run: one pass over the index (limit), which nothing that looks at every block can beat. */
+ * Blocks of 4,096 bytes in chains of 100, put in small commits; gc to half of them, then rm --all
+ * of the rest. Of the same machine in the same run: one pass over the index (limit), which nothing
+ * that looks at every block can beat. */
 #include <time.h>
 
 #include "common.h"
@@ -17,7 +20,8 @@ static int rounds = 3;
 static double clock_s(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);            /* the rest of the machine does not count */
+    /* the rest of the machine does not count */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -30,7 +34,8 @@ static double one_pass(void)
 {
     sqlite3_stmt *s = NULL;
     double began = clock_s();
-    assert_int_equal(sqlite3_prepare_v2(f.store->writer.db, "SELECT * FROM block", -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(f.store->writer.db, "SELECT * FROM block", -1, &s, NULL),
+                     SQLITE_OK);
     while (sqlite3_step(s) == SQLITE_ROW)
         ;
     sqlite3_finalize(s);
@@ -64,7 +69,7 @@ static void round_of(size_t n, double t[3])
         fail_msg("%s", err.message);
     t[1] = clock_s() - began;
     mote_free(text);
-    t[0] /= (double)(n - left);                              /* of a block that went */
+    t[0] /= (double)(n - left); /* of a block that went */
     t[1] /= (double)left;
     t[2] /= (double)n;
     mote_store_close(f.store);
@@ -90,7 +95,8 @@ static void run(void **state)
         for (int k = 0; k < 2; k++)
             first[k] = i ? first[k] : t[k][rounds / 2];
         printf("%6zu   %8.1f (x %.2f)   %8.1f (x %.2f)      %8.2f\n", sizes[i], t[0][rounds / 2],
-               t[0][rounds / 2] / first[0], t[1][rounds / 2], t[1][rounds / 2] / first[1], t[2][rounds / 2]);
+               t[0][rounds / 2] / first[0], t[1][rounds / 2], t[1][rounds / 2] / first[1],
+               t[2][rounds / 2]);
         fflush(stdout);
     }
     mote__kv_pool_deinit(&f.pool);

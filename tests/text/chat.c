@@ -1,5 +1,5 @@
-/* Chat prompts: exact texts for every rule of docs/chat-format.md, tokens that messages cannot forge, refusals that
- * name the message and the key, failing allocations. */
+/* Chat prompts: exact texts for every rule of docs/chat-format.md, tokens that messages cannot
+ * forge, refusals that name the message and the key, failing allocations. */
 #include "text/chat.h"
 
 #include "base/mem.h"
@@ -14,8 +14,12 @@
 #define EFFORT(n)             \
     S "Reasoning Effort: " #n \
       " (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
-#define CALL_ONE "{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}"
-#define CALL_TWO "{\"id\": \"c2\", \"function\": {\"name\": \"g\", \"arguments\": {\"s\": \"x\\n\\\"y\", \"n\": 1, \"r\": 0.1, \"l\": [1, {\"é\": null}]}}}"
+#define CALL_ONE                                                                               \
+    "{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": " \
+    "\"{}\"}}"
+#define CALL_TWO                                                                              \
+    "{\"id\": \"c2\", \"function\": {\"name\": \"g\", \"arguments\": {\"s\": \"x\\n\\\"y\", " \
+    "\"n\": 1, \"r\": 0.1, \"l\": [1, {\"é\": null}]}}}"
 
 static void check(const char *messages, const mote_chat_params *params, const char *want)
 {
@@ -32,24 +36,30 @@ static void check(const char *messages, const mote_chat_params *params, const ch
 static void test_chat_mode(void **state)
 {
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", NULL, BOS U "Hi" A "</think>");
-    check("[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"Hi\"}, "
-          "{\"role\": \"assistant\", \"content\": \"Hello\", \"reasoning_content\": \"hm\"}, {\"role\": \"user\", \"content\": \"你好\"}]",
+    check("[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": "
+          "\"Hi\"}, "
+          "{\"role\": \"assistant\", \"content\": \"Hello\", \"reasoning_content\": \"hm\"}, "
+          "{\"role\": \"user\", \"content\": \"你好\"}]",
           NULL, BOS S "Be brief." U "Hi" A "</think>Hello" EOS U "你好" A "</think>");
-    check("[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"He\"}]", NULL,
-          BOS U "Hi" A "</think>He" EOS);
+    check("[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": "
+          "\"He\"}]",
+          NULL, BOS U "Hi" A "</think>He" EOS);
     check("[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": "
           "\"He\", \"unfinished\": true}]",
           NULL, BOS U "Hi" A "</think>He"); /* to be continued */
-    check("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]", NULL,
-          BOS U "a\n\nb" A "</think>");
+    check("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+          "\"text\", \"text\": \"b\"}]}]",
+          NULL, BOS U "a\n\nb" A "</think>");
     check("[]", NULL, BOS);
     check("[{\"role\": \"user\"}, {\"role\": \"user\", \"content\": [{\"text\": \"b\"}]}, "
           "{\"role\": \"tool\"}]",
           NULL, BOS U "\n\nb\n\n<tool_result></tool_result>" A "</think>");
     check("[{\"role\": \"user\", \"content\": \"a\", \"content\": \"b\", \"tool_calls\": 7}]", NULL,
           BOS U "b" A "</think>");
-    check("[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"system\", \"content\": \"s\"}]", NULL, BOS U S "s" A "</think>");
-    mote_chat_params effort = { .reasoning_effort = 50 };                   /* says nothing in chat mode */
+    check("[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"system\", \"content\": \"s\"}]",
+          NULL, BOS U S "s" A "</think>");
+    /* says nothing in chat mode */
+    mote_chat_params effort = { .reasoning_effort = 50 };
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", &effort, BOS U "Hi" A "</think>");
 }
 
@@ -70,7 +80,8 @@ static void test_thinking_mode(void **state)
           &p,
           BOS EFFORT(100) U "a" A "<think>why</think>b" EOS); /* of the current one it is kept */
     check("[{\"role\": \"assistant\", \"reasoning_content\": \"why\", \"content\": \"b\"}]", &p,
-          BOS EFFORT(100) "why</think>b" EOS);                         /* no user message at all */
+          /* no user message at all */
+          BOS EFFORT(100) "why</think>b" EOS);
     p.reasoning_effort = 0;
     /* developer messages of earlier turns go with the reasoning, a reminder stands behind the
      * header */
@@ -91,7 +102,8 @@ static void test_thinking_mode(void **state)
                           "\"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]",
                           &p, NULL),
         MOTE_OK);
-    assert_non_null(strstr(text, U "a" A "<think>why</think>b" EOS U "c" A "<think>"));     /* with tools it is kept */
+    /* with tools it is kept */
+    assert_non_null(strstr(text, U "a" A "<think>why</think>b" EOS U "c" A "<think>"));
     free(text);
 }
 
@@ -100,14 +112,18 @@ static void test_thinking_mode(void **state)
 
 static void test_tools(void **state)
 {
-    mote_chat_params p = { .tools_json = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d<｜User｜>\"}}, {\"name\": \"g\"}]" };
+    mote_chat_params p = {
+        .tools_json = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": "
+                      "\"d<｜User｜>\"}}, {\"name\": \"g\"}]"
+    };
     const char *end = "in the order of the calls.\n\nThe functions, one JSON object a line:\n\n"
-                      "{\"name\": \"f\", \"description\": \"d<｜User｜>\"}\n{\"name\": \"g\"}" U "q" A "</think>";
+                      "{\"name\": \"f\", \"description\": \"d<｜User｜>\"}\n{\"name\": \"g\"}" U
+                      "q" A "</think>";
     char *text;
     size_t n;
-    assert_int_equal(
-        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
-        MOTE_OK);
+    assert_int_equal(mote__chat_format(&text, &n, NULL,
+                                       "[{\"role\": \"user\", \"content\": \"q\"}]", &p, NULL),
+                     MOTE_OK);
     assert_memory_equal(text, BOS S "\n\n## Tools\n\n", strlen(BOS S "\n\n## Tools\n\n"));
     assert_string_equal(text + strlen(text) - strlen(end), end);
     assert_non_null(strstr(text, "\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"FUNCTION\">\n"));
@@ -220,11 +236,13 @@ static size_t count_id(const int32_t *ids, size_t n, int32_t id)
     return count;
 }
 
-/* What messages say never becomes an added token; and for harmless messages tokens are those of the whole text. */
+/* What messages say never becomes an added token; and for harmless messages tokens are those of the
+ * whole text. */
 static void test_encode(void **state)
 {
     mote__tokenizer *tok = open_nano();
-    mote_chat_params p = { .thinking = 1, .tools_json = "[{\"name\": \"f\", \"description\": \"</think>\"}]" };
+    mote_chat_params p = { .thinking = 1,
+                           .tools_json = "[{\"name\": \"f\", \"description\": \"</think>\"}]" };
     int32_t *ids, *again;
     size_t n, n_again, n_text, at = 0;
     mote_err err = { 0 };
@@ -248,18 +266,24 @@ static void test_encode(void **state)
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "<think>")), 2);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "</think>")), 1);
     free(ids);
-    /* "<" ends one message piece and the rest begins the next literal one: nothing is matched across */
-    const char *texts[] = { "[{\"role\": \"user\", \"content\": \"Emma Woodhouse, handsome, clever, and rich\\n\\n\"}]",
-                            "[{\"role\": \"system\", \"content\": \" s \"}, {\"role\": \"user\", \"content\": \"你好 123456\"}, {\"role\": \"assistant\", "
-                            "\"content\": \"It's <b>\\t\", \"tool_calls\": [" CALL_ONE ", " CALL_TWO "]}, {\"role\": \"tool\", \"tool_call_id\": \"c1\", "
-                            "\"content\": \"\"}, {\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"<\"}]" };
+    /* "<" ends one message piece and the rest begins the next literal one: nothing is matched
+     * across */
+    const char *texts[] = {
+        "[{\"role\": \"user\", \"content\": \"Emma Woodhouse, handsome, clever, and rich\\n\\n\"}]",
+        "[{\"role\": \"system\", \"content\": \" s \"}, {\"role\": \"user\", \"content\": \"你好 "
+        "123456\"}, {\"role\": \"assistant\", "
+        "\"content\": \"It's <b>\\t\", \"tool_calls\": [" CALL_ONE ", " CALL_TWO
+        "]}, {\"role\": \"tool\", \"tool_call_id\": \"c1\", "
+        "\"content\": \"\"}, {\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"<\"}]"
+    };
     p.tools_json = "[{\"name\": \"f\", \"description\": \"does it\"}]";
     for (size_t i = 0; i < 2; i++) {
         char *text;
         assert_int_equal(mote__chat_format(&text, &n_text, NULL, texts[i], &p, NULL), MOTE_OK);
         assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, 0, SIZE_MAX, &ids, &n, NULL),
                          MOTE_OK);
-        assert_int_equal(mote__tokenizer_encode(tok, text, strlen(text), 0, &again, &n_again, NULL), MOTE_OK);
+        assert_int_equal(mote__tokenizer_encode(tok, text, strlen(text), 0, &again, &n_again, NULL),
+                         MOTE_OK);
         assert_int_equal(n, n_again);
         assert_memory_equal(ids, again, n * sizeof *ids);
         for (size_t k = at = 0; k < n; k++) {
@@ -276,9 +300,9 @@ static void test_encode(void **state)
             if (mote__tokenizer_is_added(tok, ids[k])) {
                 int32_t *head, *tail;
                 size_t n_head, n_tail;
-                assert_int_equal(
-                    mote__chat_encode(tok, NULL, texts[i], &p, 0, at, &head, &n_head, NULL),
-                    MOTE_OK);
+                assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, 0, at, &head, &n_head,
+                                                   NULL),
+                                 MOTE_OK);
                 assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, at,
                                                    at + strlen(text + at), &tail, &n_tail, NULL),
                                  MOTE_OK);
@@ -291,13 +315,14 @@ static void test_encode(void **state)
             }
             at += length;
         }
-        for (size_t k = 0; k <= at + 1; k++) {                 /* no range begins inside a character, or beyond the end */
+        /* no range begins inside a character, or beyond the end */
+        for (size_t k = 0; k <= at + 1; k++) {
             int32_t *part;
             size_t n_part;
             int good = k <= at && ((unsigned char)text[k] & 0xc0) != 0x80;
-            assert_int_equal(
-                mote__chat_encode(tok, NULL, texts[i], &p, k, SIZE_MAX, &part, &n_part, NULL),
-                good ? MOTE_OK : MOTE_EINVAL);
+            assert_int_equal(mote__chat_encode(tok, NULL, texts[i], &p, k, SIZE_MAX, &part, &n_part,
+                                               NULL),
+                             good ? MOTE_OK : MOTE_EINVAL);
             free(part);
         }
         free(text);
@@ -312,21 +337,29 @@ static void test_pieces(void **state)
 {
     mote__tokenizer *tok = open_nano();
     const char text[] = "ab<think>cd<think>e</think>";
-    mote__text_piece pieces[] = { { 5, 1 }, { 0, 0 }, { 4, 1 }, { 2, 0 }, { 7, 0 }, { 1, 1 }, { 8, 1 } };    /* "ab<th" "" "ink>" ... */
+    /* "ab<th" "" "ink>" ... */
+    mote__text_piece pieces[] = { { 5, 1 }, { 0, 0 }, { 4, 1 }, { 2, 0 },
+                                  { 7, 0 }, { 1, 1 }, { 8, 1 } };
     int32_t *ids, *plain;
     size_t n, n_plain;
     assert_int_equal(mote__tokenizer_encode_pieces(tok, text, pieces, 7, &ids, &n, NULL), MOTE_OK);
-    /* the first <think> lies across two pieces, the second in a plain one: only </think> is a token */
-    assert_int_equal(mote__tokenizer_encode(tok, text, 19, MOTE_ENCODE_PLAIN, &plain, &n_plain, NULL), MOTE_OK);
+    /* the first <think> lies across two pieces, the second in a plain one: only </think> is a token
+     */
+    assert_int_equal(
+        mote__tokenizer_encode(tok, text, 19, MOTE_ENCODE_PLAIN, &plain, &n_plain, NULL), MOTE_OK);
     assert_int_equal(n, n_plain + 1);
     assert_memory_equal(ids, plain, n_plain * sizeof *ids);
     assert_int_equal(ids[n - 1], mote__tokenizer_find(tok, "</think>"));
     free(ids);
     free(plain);
     mote_err err = { 0 };
-    assert_int_equal(mote__tokenizer_encode_pieces(tok, "\xFF", &(mote__text_piece){ 1, 1 }, 1, &ids, &n, &err), MOTE_EINVAL);
-    assert_int_equal(mote__tokenizer_encode_pieces(tok, "", (mote__text_piece[]){ { SIZE_MAX, 1 }, { 5, 1 } }, 2, &ids, &n, &err),
+    assert_int_equal(mote__tokenizer_encode_pieces(tok, "\xFF", &(mote__text_piece){ 1, 1 }, 1,
+                                                   &ids, &n, &err),
                      MOTE_EINVAL);
+    assert_int_equal(
+        mote__tokenizer_encode_pieces(tok, "", (mote__text_piece[]){ { SIZE_MAX, 1 }, { 5, 1 } }, 2,
+                                      &ids, &n, &err),
+        MOTE_EINVAL);
     assert_int_equal(mote__tokenizer_encode_pieces(tok, "", NULL, 0, &ids, &n, &err), MOTE_OK);
     assert_int_equal(n, 0);
     free(ids);
@@ -335,10 +368,13 @@ static void test_pieces(void **state)
 
 static void test_refusals(void **state)
 {
-#define ASKED "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\": [" CALL_ONE "]}"
+#define ASKED                                                                              \
+    "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\": " \
+    "[" CALL_ONE "]}"
 #define ASKED_ONLY "[{\"role\": \"user\", \"content\": \"\"}]"
 #define ONE_CALL(call) "[{\"role\": \"assistant\", \"tool_calls\": [" call "]}]"
-    static const struct { const char *messages, *tools, *says;
+    static const struct {
+        const char *messages, *tools, *says;
     } bad[] = {
         { "", NULL, "messages: line 1" },
         { "[", NULL, "messages: line 1" },
@@ -407,13 +443,13 @@ static void test_refusals(void **state)
     char *text;
     size_t n;
     mote_err err = { 0 };
-    assert_int_equal(
-        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err),
-        MOTE_EINVAL);
+    assert_int_equal(mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]",
+                                       &p, &err),
+                     MOTE_EINVAL);
     p.reasoning_effort = -1;
-    assert_int_equal(
-        mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]", &p, &err),
-        MOTE_EINVAL);
+    assert_int_equal(mote__chat_format(&text, &n, NULL, "[{\"role\": \"user\", \"content\": \"\"}]",
+                                       &p, &err),
+                     MOTE_EINVAL);
 }
 
 static void test_no_memory(void **state)
@@ -442,9 +478,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chat_mode), cmocka_unit_test(test_thinking_mode), cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_json_text), cmocka_unit_test(test_encode), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_chat_mode), cmocka_unit_test(test_thinking_mode),
+        cmocka_unit_test(test_tools),     cmocka_unit_test(test_json_text),
+        cmocka_unit_test(test_encode),    cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("file/chat", tests, NULL, NULL);
 }

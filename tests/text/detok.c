@@ -1,4 +1,5 @@
-/* Streaming detokenisation and UTF-8 repair against a slow decoder written from the WHATWG state machine. */
+/* Streaming detokenisation and UTF-8 repair against a slow decoder written from the WHATWG state
+ * machine. */
 #include "base/mem.h"
 #include "text/tokenizer.h"
 #include "base/utf8.h"
@@ -40,8 +41,8 @@ static size_t slow_decode(const uint8_t *p, size_t n, char *out)
             high = 0xBF;
             cp = cp << 6 | (p[i] & 0x3F);
             if (++seen == needed) {
-                char b[4] = { (char)(cp >> 18 | 0xF0), (char)((cp >> 12 & 0x3F) | 0x80), (char)((cp >> 6 & 0x3F) | 0x80),
-                              (char)((cp & 0x3F) | 0x80) };
+                char b[4] = { (char)(cp >> 18 | 0xF0), (char)((cp >> 12 & 0x3F) | 0x80),
+                              (char)((cp >> 6 & 0x3F) | 0x80), (char)((cp & 0x3F) | 0x80) };
                 if (needed == 2)
                     b[1] = (char)(cp >> 12 | 0xE0);
                 if (needed == 1)
@@ -65,13 +66,25 @@ static size_t slow_decode(const uint8_t *p, size_t n, char *out)
 
 static size_t random_bytes(rnd *r, uint8_t *p, size_t room)
 {
-    static const char *const pieces[] = { "a", "\xC3\xA9", "\xE4\xBD\xA0", "\xF0\x9F\x98\x80", "\xED\x9F\xBF", "\xEF\xBF\xBD",
-                                          "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE0\x80\x80", "\xF0\x80\x80\x80", "\xC0\xAF", "\xFF", "" };
+    static const char *const pieces[] = { "a",
+                                          "\xC3\xA9",
+                                          "\xE4\xBD\xA0",
+                                          "\xF0\x9F\x98\x80",
+                                          "\xED\x9F\xBF",
+                                          "\xEF\xBF\xBD",
+                                          "\xED\xA0\x80",
+                                          "\xF4\x90\x80\x80",
+                                          "\xE0\x80\x80",
+                                          "\xF0\x80\x80\x80",
+                                          "\xC0\xAF",
+                                          "\xFF",
+                                          "" };
     size_t n = 0, want = rnd_below(r, room);
     while (n < want) {
-        unsigned k = (unsigned)rnd_below(r, 13);          /* the last one is a zero byte */
+        unsigned k = (unsigned)rnd_below(r, 13); /* the last one is a zero byte */
         const char *s = pieces[k];
-        size_t length = k == 12 ? 1 : strlen(s), cut = rnd_below(r, 3) ? length : rnd_below(r, length + 1);
+        size_t length = k == 12 ? 1 : strlen(s),
+               cut = rnd_below(r, 3) ? length : rnd_below(r, length + 1);
         for (size_t i = 0; i < cut && n < want; i++)
             p[n++] = (uint8_t)s[i];
         if (!rnd_below(r, 8) && n < want)
@@ -93,9 +106,10 @@ static void test_against_slow(void **state)
             piece = piece > n - i ? n - i : piece;
             const char *text;
             size_t length;
-            assert_int_equal(mote__detok_push(&d, (const char *)in + i, piece, &text, &length, NULL), MOTE_OK);
+            assert_int_equal(
+                mote__detok_push(&d, (const char *)in + i, piece, &text, &length, NULL), MOTE_OK);
             assert_int_equal(text[length], 0);
-            uint32_t cp;                             /* each piece of text is whole characters */
+            uint32_t cp; /* each piece of text is whole characters */
             for (size_t k = 0; k < length;) {
                 int step = mote__utf8_step((const uint8_t *)text + k, length - k, &cp);
                 assert_true(step > 0);
@@ -135,7 +149,8 @@ static void test_pieces(void **state)
     assert_string_equal(text, "\xF0\x9F\x98\x80!");
     assert_int_equal(mote__detok_push(&d, "\xE4\xBD", 2, &text, &n, NULL), MOTE_OK);
     assert_string_equal(text, "");
-    assert_int_equal(mote__detok_push(&d, "x", 1, &text, &n, NULL), MOTE_OK);         /* a half character, then something else */
+    /* a half character, then something else */
+    assert_int_equal(mote__detok_push(&d, "x", 1, &text, &n, NULL), MOTE_OK);
     assert_string_equal(text, "\xEF\xBF\xBDx");
     assert_int_equal(mote__detok_push(&d, "\xE4\xBD", 2, &text, &n, NULL), MOTE_OK);
     assert_string_equal(mote__detok_finish(&d, &n), "\xEF\xBF\xBD");
@@ -165,7 +180,8 @@ static void test_every_code_point(void **state)
         if (cp >= 0xD800 && cp < 0xE000)
             continue;
         int n = mote__utf8_write(b, cp);
-        if (mote__utf8_step(b, (size_t)n, &back) != n || back != cp || mote__utf8_length(b[0]) != (unsigned)n)
+        if (mote__utf8_step(b, (size_t)n, &back) != n || back != cp ||
+            mote__utf8_length(b[0]) != (unsigned)n)
             fail_msg("U+%04X does not survive", cp);
         for (int cut = 1; cut < n; cut++)
             assert_int_equal(mote__utf8_step(b, (size_t)cut, &back), 0);
@@ -175,7 +191,9 @@ static void test_every_code_point(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_slow), cmocka_unit_test(test_pieces), cmocka_unit_test(test_every_code_point),
+        cmocka_unit_test(test_against_slow),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_every_code_point),
     };
     return cmocka_run_group_tests_name("file/detok", tests, NULL, NULL);
 }

@@ -4,7 +4,10 @@
 
 #include "test.h"
 
-typedef struct parts { char text[2][2000]; size_t n[2]; } parts;      /* by mote_reply_part */
+typedef struct parts {
+    char text[2][2000];
+    size_t n[2];
+} parts; /* by mote_reply_part */
 
 static void drain(mote__reply *r, parts *p)
 {
@@ -145,7 +148,8 @@ static void test_stream(void **state)
     mote__reply_deinit(&r);
     assert_true(mote__reply_is_tag("</think>", 8) &&
                 mote__reply_is_tag("｜DSML｜", strlen("｜DSML｜")));
-    assert_false(mote__reply_is_tag("<｜User｜>", strlen("<｜User｜>")) || mote__reply_is_tag("", 0));
+    assert_false(mote__reply_is_tag("<｜User｜>", strlen("<｜User｜>")) ||
+                 mote__reply_is_tag("", 0));
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files for each rule,
- * refusals by name, a slow BPE to compare with, time that grows with the text, and failing allocations. */
+/* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files
+ * for each rule, refusals by name, a slow BPE to compare with, time that grows with the text, and
+ * failing allocations. */
 #include "text/tokenizer.h"
 
 #include <sys/stat.h>
@@ -11,9 +12,10 @@
 #include "base/utf8.h"
 #include "test.h"
 
-/* ---- the V3 file -------------------------------------------------------------------------------------------------- */
+/* ---- the V3 file ---- */
 
-/* Path of the public tokenizer.json: MOTE_TOKENIZER_V3, or fetched once into the user's cache. NULL only without npm. */
+/* Path of the public tokenizer.json: MOTE_TOKENIZER_V3, or fetched once into the user's cache. NULL
+ * only without npm. */
 static const char *v3_path(void)
 {
     static char path[4096];
@@ -24,7 +26,10 @@ static const char *v3_path(void)
     char command[9000];
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     snprintf(command, sizeof command, "'%s' '%s%s/mote'", source_path("tools/fetch-tokenizer.sh"),
-             cache ? cache : home ? home : "/tmp", cache ? "" : "/.cache");
+             cache  ? cache
+             : home ? home
+                    : "/tmp",
+             cache ? "" : "/.cache");
     FILE *f = popen(command, "r");
     assert_non_null(f);
     if (!fgets(path, sizeof path, f))
@@ -42,7 +47,8 @@ static mote__tokenizer *open_v3(void)
 {
     const char *path = v3_path();
     if (!path) {
-        printf("skipped: npm is not installed, so the DeepSeek-V3 tokenizer.json cannot be fetched (or set MOTE_TOKENIZER_V3)\n");
+        printf("skipped: npm is not installed, so the DeepSeek-V3 tokenizer.json cannot be fetched "
+               "(or set MOTE_TOKENIZER_V3)\n");
         skip();
     }
     mote__tokenizer *tok;
@@ -53,7 +59,8 @@ static mote__tokenizer *open_v3(void)
 }
 
 /* ids give the text back */
-static void check_round_trip(const mote__tokenizer *tok, const char *text, size_t n, const int32_t *ids, size_t n_ids)
+static void check_round_trip(const mote__tokenizer *tok, const char *text, size_t n,
+                             const int32_t *ids, size_t n_ids)
 {
     size_t at = 0;
     for (size_t i = 0; i < n_ids; i++) {
@@ -72,7 +79,8 @@ static size_t check_cases(const mote__tokenizer *tok, FILE *f)
     char *line = NULL;
     size_t room = 0, n_cases = 0;
     for (ssize_t n; (n = getline(&line, &room, f)) > 0; n_cases++) {
-        json_t *j = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL), *want = json_object_get(j, "ids"), *v;
+        json_t *j = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL),
+               *want = json_object_get(j, "ids"), *v;
         assert_non_null(want);
         const char *text = json_string_value(json_object_get(j, "text")), *input = text;
         size_t n_text = json_string_length(json_object_get(j, "text")), n_input = n_text, n_ids, i;
@@ -93,10 +101,9 @@ static size_t check_cases(const mote__tokenizer *tok, FILE *f)
         if (mote__tokenizer_encode(tok, input, n_input, 0, &ids, &n_ids, &err))
             fail_msg("case %zu: %s", n_cases, err.message);
         assert_int_equal(n_ids, json_array_size(want));
-        json_array_foreach(want, i, v)
-            if (ids[i] != json_integer_value(v))
-                fail_msg("case %zu, id %zu is %d, expected %lld: %.300s", n_cases, i, ids[i], (long long)json_integer_value(v),
-                         line);
+        json_array_foreach(want, i, v) if (ids[i] != json_integer_value(v))
+            fail_msg("case %zu, id %zu is %d, expected %lld: %.300s", n_cases, i, ids[i],
+                     (long long)json_integer_value(v), line);
         check_round_trip(tok, text, n_text, ids, n_ids);
         free(ids);
         if (mote__tokenizer_encode(tok, input, n_input, MOTE_ENCODE_PLAIN, &ids, &n_ids, &err))
@@ -120,7 +127,8 @@ static void test_v3_cases(void **state)
     assert_int_equal(check_cases(tok, f), 409);
     fclose(f);
     char command[5000];
-    snprintf(command, sizeof command, "xz -dc '%s'", source_path("tests/data/tokenizer/fuzz.jsonl.xz"));
+    snprintf(command, sizeof command, "xz -dc '%s'",
+             source_path("tests/data/tokenizer/fuzz.jsonl.xz"));
     f = popen(command, "r");
     assert_non_null(f);
     assert_int_equal(check_cases(tok, f), 20000);
@@ -145,7 +153,8 @@ static void test_v3_tokens(void **state)
     const char *bytes = mote__tokenizer_bytes(tok, 128805, &n);
     assert_int_equal(n, 7);
     assert_memory_equal(bytes, "<|EOT|>", 7);
-    /* 98,627 is what the prototype (Python's unicodedata, versions 9 to 15.1 alike) gives for this file */
+    /* 98,627 is what the prototype (Python's unicodedata, versions 9 to 15.1 alike) gives for this
+     * file */
     int32_t *map = malloc(129280 * sizeof *map);
     size_t n_classes;
     assert_int_equal(mote__tokenizer_classes(tok, map, 129280, &n_classes, NULL), MOTE_OK);
@@ -155,7 +164,7 @@ static void test_v3_tokens(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* ---- nano --------------------------------------------------------------------------------------------------------- */
+/* ---- nano ---- */
 
 static mote__tokenizer *open_nano(void)
 {
@@ -174,14 +183,18 @@ static void test_nano(void **state)
     assert_int_equal(mote__map_open(&text, source_path("models/nano/heldout.txt"), NULL), MOTE_OK);
     int32_t *ids;
     size_t n_ids;
-    assert_int_equal(mote__tokenizer_encode(tok, (const char *)text.data, text.size, 0, &ids, &n_ids, NULL), MOTE_OK);
-    static const int32_t first[] = { 35, 3346, 2603, 283, 1011, 2508, 769, 340, 524, 16, 565, 599, 1985, 263, 2317, 277 };
+    assert_int_equal(mote__tokenizer_encode(tok, (const char *)text.data, text.size, 0, &ids,
+                                            &n_ids, NULL),
+                     MOTE_OK);
+    static const int32_t first[] = { 35,  3346, 2603, 283, 1011, 2508, 769,  340,
+                                     524, 16,   565,  599, 1985, 263,  2317, 277 };
     assert_memory_equal(ids, first, sizeof first);
-    assert_int_equal(n_ids, 131078);                              /* without BOS */
+    assert_int_equal(n_ids, 131078); /* without BOS */
     check_round_trip(tok, (const char *)text.data, text.size, ids, n_ids);
     free(ids);
     mote__map_close(&text);
-    assert_int_equal(mote__map_open(&map, source_path("models/nano/engram_token_map.i32"), NULL), MOTE_OK);
+    assert_int_equal(mote__map_open(&map, source_path("models/nano/engram_token_map.i32"), NULL),
+                     MOTE_OK);
     int32_t classes[4100];
     size_t n_classes;
     assert_int_equal(mote__tokenizer_classes(tok, classes, 4100, &n_classes, NULL), MOTE_OK);
@@ -193,7 +206,8 @@ static void test_nano(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* BPE as one would write it down: look for the lowest-ranked neighbouring pair again and again, over strings. */
+/* BPE as one would write it down: look for the lowest-ranked neighbouring pair again and again,
+ * over strings. */
 static size_t slow_bpe(json_t *ranks, json_t *vocab, const char *word, int32_t *ids)
 {
     char part[400][64];
@@ -230,7 +244,8 @@ static void test_slow_bpe(void **state)
     mote__tokenizer *tok = open_nano();
     json_t *j, *ranks = json_object(), *merge;
     size_t no;
-    assert_int_equal(mote__json_load(&j, source_path("models/nano/tokenizer.json"), 1 << 20, NULL), MOTE_OK);
+    assert_int_equal(mote__json_load(&j, source_path("models/nano/tokenizer.json"), 1 << 20, NULL),
+                     MOTE_OK);
     json_t *model = json_object_get(j, "model"), *vocab = json_object_get(model, "vocab");
     json_array_foreach(json_object_get(model, "merges"), no, merge)
         json_object_set_new(ranks, json_string_value(merge), json_integer((json_int_t)no));
@@ -239,7 +254,8 @@ static void test_slow_bpe(void **state)
         char word[400];
         int32_t want[400], *ids;
         /* lengths around the step from scanning to the heap; few letters make many merges */
-        size_t n = 1 + rnd_below(&r, round % 10 ? 60 : 399), n_want, n_ids, letters = 1 + rnd_below(&r, 26);
+        size_t n = 1 + rnd_below(&r, round % 10 ? 60 : 399), n_want, n_ids,
+               letters = 1 + rnd_below(&r, 26);
         for (size_t i = 0; i < n; i++)
             word[i] = "etaoinshrdlucmfwypvbgkjqxz"[rnd_below(&r, letters)];
         word[n] = 0;
@@ -254,9 +270,10 @@ static void test_slow_bpe(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* ---- small files --------------------------------------------------------------------------------------------------- */
+/* ---- small files ---- */
 
-/* tokenizer.json with all byte letters as ids 0..255, "ab" 256, "abc" 257, "bc" 258, merges in the order given. */
+/* tokenizer.json with all byte letters as ids 0..255, "ab" 256, "abc" 257, "bc" 258, merges in the
+ * order given. */
 static char *small_file(const char *merges, const char *added)
 {
     const size_t room = 20000;
@@ -264,16 +281,24 @@ static char *small_file(const char *merges, const char *added)
     if (!s)
         abort();
     size_t n = (size_t)snprintf(s, room,
-                    "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [%s], \"normalizer\": null, \"pre_tokenizer\": "
-                    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\s+\"}, "
-                    "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-                    "\"trim_offsets\": true, \"use_regex\": false}]}, \"post_processor\": null, \"decoder\": {\"type\": "
-                    "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"byte_fallback\": false, \"vocab\": {", added);
+                                "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": "
+                                "[%s], \"normalizer\": null, \"pre_tokenizer\": "
+                                "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                                "\"Split\", \"pattern\": {\"Regex\": \"\\\\s+\"}, "
+                                "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": "
+                                "\"ByteLevel\", \"add_prefix_space\": false, "
+                                "\"trim_offsets\": true, \"use_regex\": false}]}, "
+                                "\"post_processor\": null, \"decoder\": {\"type\": "
+                                "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, "
+                                "\"byte_fallback\": false, \"vocab\": {",
+                                added);
     for (unsigned b = 0, other = 0; b < 256; b++) {
         int itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        n += (size_t)snprintf(s + n, room - n, "\"\\u%04x\": %u, ", itself ? b : 0x100 + other++, b);
+        n += (size_t)snprintf(s + n, room - n, "\"\\u%04x\": %u, ", itself ? b : 0x100 + other++,
+                              b);
     }
-    snprintf(s + n, room - n, "\"ab\": 256, \"abc\": 257, \"bc\": 258}, \"merges\": [%s]}}", merges);
+    snprintf(s + n, room - n, "\"ab\": 256, \"abc\": 257, \"bc\": 258}, \"merges\": [%s]}}",
+             merges);
     return s;
 }
 
@@ -307,33 +332,42 @@ static void test_merge_rules(void **state)
 {
     mote__tokenizer *tok = small("\"a b\", \"ab c\"", "");
     check_ids(tok, "abc", 0, "257");
-    check_ids(tok, "bc", 0, "98 99");                          /* in the vocabulary, but no merge makes it */
-    check_ids(tok, "bc", 0, "98 99");                          /* again: the answer is remembered */
+    /* in the vocabulary, but no merge makes it */
+    check_ids(tok, "bc", 0, "98 99");
+    /* again: the answer is remembered */
+    check_ids(tok, "bc", 0, "98 99");
     check_ids(tok, "ab c", 0, "256 32 99");
     check_ids(tok, "", 0, "");
     mote__tokenizer_close(tok);
-    tok = small("[\"b\", \"c\"], [\"a\", \"b\"], [\"a\", \"bc\"]", "");   /* pairs as lists; bc first */
+    /* pairs as lists; bc first */
+    tok = small("[\"b\", \"c\"], [\"a\", \"b\"], [\"a\", \"bc\"]", "");
     check_ids(tok, "abcab", 0, "257 256");
     mote__tokenizer_close(tok);
     tok = small("", "");
     check_ids(tok, "\xC3\xA9\xFF", 0, "195 169 239 191 189");
     size_t n;
-    assert_memory_equal(mote__tokenizer_bytes(tok, 0, &n), "", 1);       /* byte 0 */
+    assert_memory_equal(mote__tokenizer_bytes(tok, 0, &n), "", 1); /* byte 0 */
     assert_int_equal(n, 1);
     mote__tokenizer_close(tok);
 }
 
-#define ADDED(id, content, normalized) "{\"id\": " #id ", \"content\": \"" content "\", \"normalized\": " #normalized ", \"special\": true}"
+#define ADDED(id, content, normalized)                                             \
+    "{\"id\": " #id ", \"content\": \"" content "\", \"normalized\": " #normalized \
+    ", \"special\": true}"
 
 static void test_added_tokens(void **state)
 {
-    mote__tokenizer *tok = small("\"a b\"", ADDED(300, "<x>", false) "," ADDED(301, "<x>y", false) "," ADDED(302, "a<", true) ","
-                                 ADDED(303, "y<z>", true) "," ADDED(304, "<<", true));
+    mote__tokenizer *tok = small(
+        "\"a b\"", ADDED(300, "<x>", false) "," ADDED(301, "<x>y", false) "," ADDED(
+                       302, "a<", true) "," ADDED(303, "y<z>", true) "," ADDED(304, "<<", true));
     check_ids(tok, "ab<x>ab", 0, "256 300 256");
-    check_ids(tok, "<x>yb", 0, "301 98");                      /* the longest at the leftmost place */
-    check_ids(tok, "a<x>", 0, "97 300");                       /* normalized: false first, although "a<" starts earlier */
+    /* the longest at the leftmost place */
+    check_ids(tok, "<x>yb", 0, "301 98");
+    /* normalized: false first, although "a<" starts earlier */
+    check_ids(tok, "a<x>", 0, "97 300");
     check_ids(tok, "a<y", 0, "302 121");
-    check_ids(tok, "<x>y<z>", 0, "301 60 122 62");             /* "y" is gone before the second kind is looked for */
+    /* "y" is gone before the second kind is looked for */
+    check_ids(tok, "<x>y<z>", 0, "301 60 122 62");
     check_ids(tok, "<x>", MOTE_ENCODE_PLAIN, "60 120 62");
     check_ids(tok, "<<x>", 0, "60 300");
     check_ids(tok, "<<<x", 0, "304 60 120");
@@ -342,16 +376,17 @@ static void test_added_tokens(void **state)
     assert_int_equal(mote__tokenizer_find(tok, "y<z"), -1);
     assert_int_equal(mote__tokenizer_size(tok), 305);
     size_t n;
-    assert_null(mote__tokenizer_bytes(tok, 299, &n));          /* a hole */
+    assert_null(mote__tokenizer_bytes(tok, 299, &n)); /* a hole */
     int32_t map[305];
     assert_int_equal(mote__tokenizer_classes(tok, map, 305, &n, NULL), MOTE_OK);
-    assert_int_equal(map[299], map[260]);                      /* all holes are one class */
+    assert_int_equal(map[299], map[260]); /* all holes are one class */
     assert_int_equal(map['A'], map['a']);
     assert_int_equal(map['\t'], map[' ']);
     mote__tokenizer_close(tok);
 }
 
-/* Replace the first `from` in a good file, or put `to` in front of the last brace when from is NULL; expect a refusal. */
+/* Replace the first `from` in a good file, or put `to` in front of the last brace when from is
+ * NULL; expect a refusal. */
 static void check_refused(const char *from, const char *to, const char *says)
 {
     char *s = small_file("\"a b\"", ADDED(300, "<x>", false));
@@ -376,22 +411,32 @@ static void test_refusals(void **state)
     check_refused("\"truncation\": null", "\"truncation\": {\"max_length\": 5}", "truncation");
     check_refused(NULL, ", \"strange\": 1", "strange");
     check_refused("\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "NFC");
-    check_refused("\"normalizer\": null", "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}", "NFC");
+    check_refused(
+        "\"normalizer\": null",
+        "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}", "NFC");
     check_refused("\"normalizer\": null", "\"normalizer\": 3", "normalizer");
     static const char post[] = "\"post_processor\": null";
-#define TEMPLATE(single, ids) "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single "], \"pair\": [], " \
-                              "\"special_tokens\": {\"<x>\": {\"id\": \"<x>\", \"ids\": [" ids "], \"tokens\": [\"<x>\"]}}}"
+#define TEMPLATE(single, ids)                                                     \
+    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single \
+    "], \"pair\": [], "                                                           \
+    "\"special_tokens\": {\"<x>\": {\"id\": \"<x>\", \"ids\": [" ids "], \"tokens\": [\"<x>\"]}}}"
 #define TEXT "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
 #define X "{\"SpecialToken\": {\"id\": \"<x>\", \"type_id\": 0}}"
-    check_refused(post, "\"post_processor\": {\"type\": \"TemplateProcessing\"}", "'single' is missing");
+    check_refused(post, "\"post_processor\": {\"type\": \"TemplateProcessing\"}",
+                  "'single' is missing");
     check_refused(post, "\"post_processor\": {\"type\": \"BertProcessing\"}", "BertProcessing");
     check_refused(post, TEMPLATE(X, "300"), "'single' has 0 texts");
     check_refused(post, TEMPLATE(X "," X "," TEXT, "300"), "one token before and behind it");
     check_refused(post, TEMPLATE(X "," TEXT, "299"), "id 299, which is not in the vocabulary");
     check_refused(post, TEMPLATE(X "," TEXT, "300, 300"), "of 2 ids");
-    check_refused(post, TEMPLATE("{\"SpecialToken\": {\"id\": \"<y>\"}}," TEXT, "300"), "special token '<y>' has no ids");
-    check_refused(post, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"Lowercase\"}]}", "Lowercase");
-    check_refused("\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}", "Metaspace");
+    check_refused(post, TEMPLATE("{\"SpecialToken\": {\"id\": \"<y>\"}}," TEXT, "300"),
+                  "special token '<y>' has no ids");
+    check_refused(
+        post,
+        "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"Lowercase\"}]}",
+        "Lowercase");
+    check_refused("\"decoder\": {\"type\": \"ByteLevel\"}",
+                  "\"decoder\": {\"type\": \"Metaspace\"}", "Metaspace");
     check_refused("\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": null", "decoder");
     check_refused("\"type\": \"Sequence\"", "\"type\": \"Whitespace\"", "Whitespace");
     check_refused("\"type\": \"Split\"", "\"type\": \"Digits\"", "Digits");
@@ -403,13 +448,17 @@ static void test_refusals(void **state)
     check_refused("\"add_prefix_space\": false", "\"add_prefix_space\": true", "add_prefix_space");
     check_refused("\"use_regex\": false", "\"use_regex\": true", "use_regex");
     check_refused(", \"use_regex\": false", "", "use_regex");
-    check_refused("{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}",
-                  "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Isolated\"}", "ByteLevel");
+    check_refused(
+        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+        "\"use_regex\": false}",
+        "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Isolated\"}",
+        "ByteLevel");
     check_refused("\"type\": \"BPE\"", "\"type\": \"Unigram\"", "Unigram");
     check_refused("\"dropout\": null", "\"dropout\": 0.1", "dropout");
     check_refused("\"dropout\": null", "\"unk_token\": \"<unk>\"", "unk_token");
     check_refused("\"dropout\": null", "\"ignore_merges\": true", "ignore_merges");
-    check_refused("\"dropout\": null", "\"continuing_subword_prefix\": \"##\"", "continuing_subword_prefix");
+    check_refused("\"dropout\": null", "\"continuing_subword_prefix\": \"##\"",
+                  "continuing_subword_prefix");
     check_refused("\"byte_fallback\": false", "\"byte_fallback\": true", "byte_fallback");
     check_refused("\"byte_fallback\": false", "\"byte_fallback\": 0", "byte_fallback");
     check_refused("\"bc\": 258", "\"bc\": 257", "257");
@@ -446,7 +495,7 @@ static void test_refusals(void **state)
     assert_null(tok);
 }
 
-/* ---- time and memory ---------------------------------------------------------------------------------------------- */
+/* ---- time and memory ---- */
 
 static double cpu_seconds(void)
 {
@@ -455,22 +504,32 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Sixteen times the text takes about sixteen times as long (n log n: 21; quadratic: 256). Page faults and a busy machine make
- * single figures wander by a factor of three, which is why the sizes lie far apart. */
+/* Sixteen times the text takes about sixteen times as long (n log n: 21; quadratic: 256). Page
+ * faults and a busy machine make single figures wander by a factor of three, which is why the sizes
+ * lie far apart. */
 /* What a template puts around a text is known, and left to the caller. */
 static void test_template(void **state)
 {
     (void)state;
-    static const struct { const char *post; int has; int32_t front, back; } rows[] = {
-        { "\"post_processor\": null", 0, -1, -1 }, { TEMPLATE(TEXT, "300"), 1, -1, -1 }, { TEMPLATE(X "," TEXT, "300"), 1, 300, -1 },
+    static const struct {
+        const char *post;
+        int has;
+        int32_t front, back;
+    } rows[] = {
+        { "\"post_processor\": null", 0, -1, -1 },
+        { TEMPLATE(TEXT, "300"), 1, -1, -1 },
+        { TEMPLATE(X "," TEXT, "300"), 1, 300, -1 },
         { TEMPLATE(TEXT "," X, "300"), 1, -1, 300 },
-        { "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": \"TemplateProcessing\", \"single\": ["
-          X "," TEXT "], \"special_tokens\": {\"<x>\": {\"ids\": [300]}}}]}", 1, 300, -1 },
+        { "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": "
+          "\"ByteLevel\"}, {\"type\": \"TemplateProcessing\", \"single\": [" X "," TEXT
+          "], \"special_tokens\": {\"<x>\": {\"ids\": [300]}}}]}",
+          1, 300, -1 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *s = small_file("\"a b\"", ADDED(300, "<x>", false)), *at = strstr(s, rows[0].post);
         static char text[30000];
-        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - s), s, rows[i].post, at + strlen(rows[0].post));
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - s), s, rows[i].post,
+                 at + strlen(rows[0].post));
         mote__tokenizer *tok;
         mote_err err;
         int32_t front, back;
@@ -484,7 +543,8 @@ static void test_template(void **state)
     }
 }
 
-static void check_config(const char *text, int code, int add_bos, int add_eos, int32_t bos, int32_t eos)
+static void check_config(const char *text, int code, int add_bos, int add_eos, int32_t bos,
+                         int32_t eos)
 {
     char folder[] = "/tmp/mote-test-XXXXXX", path[64];
     make_tree(folder);
@@ -511,10 +571,15 @@ static void test_config(void **state)
     (void)state;
     check_config(NULL, 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
     check_config("{}", 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
-    check_config("{\"add_bos_token\": false, \"add_eos_token\": true, \"bos_token\": null, \"eos_token\": \"<x>\"}", 0, 0, 1, MOTE_TOKEN_NULL, 300);
-    check_config("{\"add_bos_token\": true, \"bos_token\": {\"__type\": \"AddedToken\", \"content\": \"<x>\"}, \"eos_token\": \"ab\"}", 0, 1, -1, 300, 256);
-    check_config("{\"bos_token\": \"<gone>\", \"eos_token\": \"\", \"model_max_length\": 1000000000000000019884624838656}", 0, -1, -1,
-                 MOTE_TOKEN_UNKNOWN, MOTE_TOKEN_NULL);
+    check_config("{\"add_bos_token\": false, \"add_eos_token\": true, \"bos_token\": null, "
+                 "\"eos_token\": \"<x>\"}",
+                 0, 0, 1, MOTE_TOKEN_NULL, 300);
+    check_config("{\"add_bos_token\": true, \"bos_token\": {\"__type\": \"AddedToken\", "
+                 "\"content\": \"<x>\"}, \"eos_token\": \"ab\"}",
+                 0, 1, -1, 300, 256);
+    check_config("{\"bos_token\": \"<gone>\", \"eos_token\": \"\", \"model_max_length\": "
+                 "1000000000000000019884624838656}",
+                 0, -1, -1, MOTE_TOKEN_UNKNOWN, MOTE_TOKEN_NULL);
     check_config("{\"add_bos_token\": null}", 0, -1, -1, MOTE_TOKEN_UNSAID, MOTE_TOKEN_UNSAID);
     check_config("{\"add_bos_token\": 1}", MOTE_EFORMAT, 0, 0, 0, 0);
     check_config("{\"bos_token\": 1}", MOTE_EFORMAT, 0, 0, 0, 0);
@@ -524,8 +589,10 @@ static void test_config(void **state)
 
 static void test_linear_time(void **state)
 {
-    static const char *const units[] = { "a", " ", "中", "国家", "\n", "7", "!", "\x01", "\xFF", "<", "<｜begin▁of", " \n", "a\xCC\x81",
-                                         "x ", "   x", "\xD8\xA7", "ab1" };
+    static const char *const units[] = { "a",           " ",   "中",        "国家", "\n",
+                                         "7",           "!",   "\x01",      "\xFF", "<",
+                                         "<｜begin▁of", " \n", "a\xCC\x81", "x ",   "   x",
+                                         "\xD8\xA7",    "ab1" };
     mote__tokenizer *tok = open_nano();
     size_t n = 1 << 20;
     char *text = malloc(n);
@@ -546,7 +613,8 @@ static void test_linear_time(void **state)
                 free(ids);
             }
         if (best[1] > 80 * best[0] + 0.05)
-            fail_msg("'%s': %zu bytes take %.4f s, %zu take %.4f s", units[u], n / 16, best[0], n, best[1]);
+            fail_msg("'%s': %zu bytes take %.4f s, %zu take %.4f s", units[u], n / 16, best[0], n,
+                     best[1]);
     }
     free(text);
     mote__tokenizer_close(tok);
@@ -565,7 +633,7 @@ static void test_no_memory(void **state)
     }
     assert_true(at > 20);
     char text[300];
-    memset(text, 'a', sizeof text);                            /* a long word: the heap */
+    memset(text, 'a', sizeof text); /* a long word: the heap */
     memcpy(text + 200, "\xFF <x>", 5);
     int32_t *ids = NULL;
     size_t n_ids;
@@ -596,9 +664,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nano), cmocka_unit_test(test_slow_bpe), cmocka_unit_test(test_merge_rules),
-        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_refusals), cmocka_unit_test(test_template), cmocka_unit_test(test_config), cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_v3_tokens), cmocka_unit_test(test_v3_cases),
+        cmocka_unit_test(test_nano),        cmocka_unit_test(test_slow_bpe),
+        cmocka_unit_test(test_merge_rules), cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_template),
+        cmocka_unit_test(test_config),      cmocka_unit_test(test_linear_time),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_v3_tokens),
+        cmocka_unit_test(test_v3_cases),
     };
     return cmocka_run_group_tests_name("file/tokenizer", tests, NULL, NULL);
 }

@@ -55,7 +55,8 @@ static void test_literals(void **state)
 
 static void test_refusals(void **state)
 {
-    static const struct { const char *source, *says;
+    static const struct {
+        const char *source, *says;
     } bad[] = {
         { "\n" E " = f'a{b}'", "e.py: line 2: '" E "' is a formatted string" },
         { E " = 'a' rb'b'", "'" E "' is a bytes literal" },

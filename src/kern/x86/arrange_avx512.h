@@ -1,4 +1,5 @@
-/* Inputs arranged by vectors, for AVX-512: the same bytes as mote__arrange (kern.h, kern/lanes.h, kern/fixed.h). */
+/* Inputs arranged by vectors, for AVX-512: the same bytes as mote__arrange (kern.h, kern/lanes.h,
+ * kern/fixed.h). */
 
 /* what scaled weights see of x */
 INLINE vf arrange_in_range(vf x)
@@ -38,8 +39,7 @@ static void arrange_fp8(float *dst, const float *x)
     UNROLL for (int i = 0; i < 4; i++)
         v[i] = _mm512_permutexvar_epi32(split, vi_bits(arrange_in_range(vf_load(x + 16 * i))));
     transpose_parts(v);
-    UNROLL for (int i = 0; i < 4; i++)
-        vi_store(dst + 16 * i, v[i]);
+    UNROLL for (int i = 0; i < 4; i++) vi_store(dst + 16 * i, v[i]);
 }
 
 /* 128 columns: of every 8 (a word of codes) columns i and i + 4 go to vector i */
@@ -47,28 +47,31 @@ static void arrange_pairs(float *dst, const float *x)
 {
     const vi across = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     vi v[4];
-    UNROLL for (int m = 0; m < 4; m++) {
+    UNROLL for (int m = 0; m < 4; m++)
+    {
         vi p[2];
-        UNROLL for (int k = 0; k < 2; k++) {
+        UNROLL for (int k = 0; k < 2; k++)
+        {
             vi b = vi_bits(vf_bf16(arrange_in_range(vf_load(x + 32 * m + 16 * k))));
             p[k] = vi_or(vi_srl(b, 16), _mm512_shuffle_i32x4(b, b, 0xb1));
         }
         v[m] = _mm512_permutexvar_epi32(across, _mm512_shuffle_i32x4(p[0], p[1], 0x88));
     }
     transpose_parts(v);
-    UNROLL for (int i = 0; i < 4; i++)
-        vi_store(dst + 16 * i, v[i]);
+    UNROLL for (int i = 0; i < 4; i++) vi_store(dst + 16 * i, v[i]);
 }
 
 /* the integers of a group (0 if there is none at x), and what 1 counts */
 INLINE float arrange_group(vi q[2], const float *x)
 {
-    const vf magic = vf_set(12582912);                       /* see kern/fixed.c */
+    const vf magic = vf_set(12582912); /* see kern/fixed.c */
     q[0] = q[1] = vi_zero();
     if (!x)
         return 0;
     vf a = vf_load(x), b = vf_load(x + 16);
-    uint32_t e = _mm512_reduce_max_epu32(_mm512_max_epu32(vi_bits(vf_abs(a)), vi_bits(vf_abs(b)))) >> 23;
+    uint32_t e = _mm512_reduce_max_epu32(
+                     _mm512_max_epu32(vi_bits(vf_abs(a)), vi_bits(vf_abs(b)))) >>
+                 23;
     if (e >= 127 + MOTE_FX_RANGE)
         return NAN;
     e = e < 127 - MOTE_FX_RANGE ? 127 - MOTE_FX_RANGE : e;
@@ -82,35 +85,39 @@ static void arrange_fixed_chunk(uint8_t *to, const float *x, size_t n_groups)
 {
     /* of two words' columns, limb by limb, the even ones and the odd ones: 12 words */
     static const _Alignas(64) uint8_t limbs[64] = {
-        0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30,
-        32, 40, 48, 56, 33, 41, 49, 57, 34, 42, 50, 58, 36, 44, 52, 60, 37, 45, 53, 61, 38, 46, 54, 62,
+        0,  8,  16, 24, 1,  9,  17, 25, 2,  10, 18, 26, 4,  12, 20, 28,
+        5,  13, 21, 29, 6,  14, 22, 30, 32, 40, 48, 56, 33, 41, 49, 57,
+        34, 42, 50, 58, 36, 44, 52, 60, 37, 45, 53, 61, 38, 46, 54, 62,
     };
     const vi digits = vi_set(0x8080), from = vi_load(limbs);
-    vi row[2][4][4];                                         /* [half a group][word of 4][lane / 4] */
+    /* [half a group][word of 4][lane / 4] */
+    vi row[2][4][4];
     int32_t offset[16];
     float scale[16];
-    UNROLL for (int part = 0; part < 4; part++) {
+    UNROLL for (int part = 0; part < 4; part++)
+    {
         vi v[2][4];
-        UNROLL for (int i = 0; i < 4; i++) {
+        UNROLL for (int i = 0; i < 4; i++)
+        {
             const size_t lane = (size_t)(part * 4 + i), group = mote__fx_group(lane);
             vi q[2];
             scale[lane] = arrange_group(q, group < n_groups ? x + group * 32 : NULL) / 2;
             offset[lane] = MOTE_FX_BIAS * _mm512_reduce_add_epi32(vi_add(q[0], q[1]));
-            UNROLL for (int half = 0; half < 2; half++)
-                v[half][i] = _mm512_permutexvar_epi8(from, _mm512_xor_si512(vi_add(q[half], digits), digits));
+            UNROLL for (int half = 0; half < 2; half++) v[half][i] = _mm512_permutexvar_epi8(
+                from, _mm512_xor_si512(vi_add(q[half], digits), digits));
         }
-        UNROLL for (int half = 0; half < 2; half++) {
+        UNROLL for (int half = 0; half < 2; half++)
+        {
             transpose_words(v[half]);
-            UNROLL for (int i = 0; i < 4; i++)
-                row[half][i][part] = v[half][i];
+            UNROLL for (int i = 0; i < 4; i++) row[half][i][part] = v[half][i];
         }
     }
-    UNROLL for (int half = 0; half < 2; half++)
-        UNROLL for (int i = 0; i < 4; i++) {
-            transpose_parts(row[half][i]);
-            UNROLL for (int k = 0; k < 3; k++)
-                vi_store(to + (half * 12 + k * 4 + i) * 64, row[half][i][k]);
-        }
+    UNROLL for (int half = 0; half < 2; half++) UNROLL for (int i = 0; i < 4; i++)
+    {
+        transpose_parts(row[half][i]);
+        UNROLL for (int k = 0; k < 3; k++)
+            vi_store(to + (half * 12 + k * 4 + i) * 64, row[half][i][k]);
+    }
     memcpy(to + MOTE_FX_OFFSET, offset, sizeof offset);
     memcpy(to + MOTE_FX_SCALE, scale, sizeof scale);
 }
@@ -118,14 +125,20 @@ static void arrange_fixed_chunk(uint8_t *to, const float *x, size_t n_groups)
 static void arrange(mote__wkind kind, float *dst, const float *x, size_t n_in)
 {
     typedef void step_fn(float *dst, const float *x);
-    static const struct { size_t columns, floats; step_fn *step; } of[MOTE_W_KINDS] = {
-        [MOTE_W_F32] = { 16, 16, arrange_f32 }, [MOTE_W_BF16] = { 32, 32, arrange_bf16 }, [MOTE_W_FP8] = { 64, 64, arrange_fp8 },
+    static const struct {
+        size_t columns, floats;
+        step_fn *step;
+    } of[MOTE_W_KINDS] = {
+        [MOTE_W_F32] = { 16, 16, arrange_f32 },
+        [MOTE_W_BF16] = { 32, 32, arrange_bf16 },
+        [MOTE_W_FP8] = { 64, 64, arrange_fp8 },
         [MOTE_W_MXFP4_BF16] = { 128, 64, arrange_pairs },
     };
     size_t k = 0;
     if (kind == MOTE_W_MXFP4) {
         for (uint8_t *to = (uint8_t *)dst; k < n_in; k += MOTE_FX_COLUMNS, to += MOTE_FX_BYTES)
-            arrange_fixed_chunk(to, x + k, (n_in - k < MOTE_FX_COLUMNS ? n_in - k : MOTE_FX_COLUMNS) / 32);
+            arrange_fixed_chunk(to, x + k,
+                                (n_in - k < MOTE_FX_COLUMNS ? n_in - k : MOTE_FX_COLUMNS) / 32);
         return;
     }
     for (; n_in - k >= of[kind].columns; k += of[kind].columns, dst += of[kind].floats)

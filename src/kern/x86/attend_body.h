@@ -1,60 +1,65 @@
 /* Scores and mixing of attention; included once per instruction set.
  *
- * dots: TILE_O heads times TILE_R entries in registers. mix: MIX_H heads times MIX_V vectors of the value stay in registers
- * over all entries of a tile; stripes of dim are outermost so that 64 entries of a stripe stay in L1. */
+ * dots: TILE_O heads times TILE_R entries in registers. mix: MIX_H heads times MIX_V vectors of the
+ * value stay in registers over all entries of a tile; stripes of dim are outermost so that 64
+ * entries of a stripe stay in L1. */
 
 #if defined(__AVX512F__)
-/* The lane trees of 4 heads times n_e <= 4 entries at once: each step adds the halves that lane_sum would, of two vectors
- * beside each other. s[h*lds + e] = scale * sum. */
+/* The lane trees of 4 heads times n_e <= 4 entries at once: each step adds the halves that lane_sum
+ * would, of two vectors beside each other. s[h*lds + e] = scale * sum. */
 INLINE void dots_sums(const int n_e, float *s, size_t lds, vf (*acc)[TILE_R], int e0, float scale)
 {
-    vf quarter[4], pair[2], sums;                /* quarter[e]: 4 lanes of each head */
-    UNROLL for (int e = 0; e < n_e; e++) {
+    vf quarter[4], pair[2], sums; /* quarter[e]: 4 lanes of each head */
+    UNROLL for (int e = 0; e < n_e; e++)
+    {
         vf a = acc[0][e0 + e], b = acc[1][e0 + e], c = acc[2][e0 + e], d = acc[3][e0 + e];
         vf ab = vf_add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
         vf cd = vf_add(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
         quarter[e] = vf_add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
     }
-    UNROLL for (int e = n_e; e < 4; e++)
-        quarter[e] = quarter[0];
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL for (int e = n_e; e < 4; e++) quarter[e] = quarter[0];
+    UNROLL for (int i = 0; i < 2; i++)
+    {
         __m512d x = _mm512_castps_pd(quarter[2 * i]), y = _mm512_castps_pd(quarter[2 * i + 1]);
-        pair[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+        pair[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
     }
-    sums = vf_add(_mm512_shuffle_ps(pair[0], pair[1], 0x88), _mm512_shuffle_ps(pair[0], pair[1], 0xdd));
+    sums = vf_add(_mm512_shuffle_ps(pair[0], pair[1], 0x88),
+                  _mm512_shuffle_ps(pair[0], pair[1], 0xdd));
     sums = vf_mul(vf_set(scale), sums);
-    __m128 row[4] = { _mm512_castps512_ps128(sums), _mm512_extractf32x4_ps(sums, 1), _mm512_extractf32x4_ps(sums, 2),
-                      _mm512_extractf32x4_ps(sums, 3) };
-    UNROLL for (int h = 0; h < 4; h++) {
-        /* gcc 12 would extract into memory under the mask, which may fault where the mask has a zero */
+    __m128 row[4] = { _mm512_castps512_ps128(sums), _mm512_extractf32x4_ps(sums, 1),
+                      _mm512_extractf32x4_ps(sums, 2), _mm512_extractf32x4_ps(sums, 3) };
+    UNROLL for (int h = 0; h < 4; h++)
+    {
+        /* gcc 12 would extract into memory under the mask, which may fault where the mask has a
+         * zero */
         __asm__("" : "+v"(row[h]));
         _mm_mask_storeu_ps(s + (size_t)h * lds, (__mmask8)((1 << n_e) - 1), row[h]);
     }
 }
 #endif
 
-INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const float *q, size_t ldq, const float *kv,
-                      size_t ldkv, size_t dim, float scale)
+INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const float *q,
+                      size_t ldq, const float *kv, size_t ldkv, size_t dim, float scale)
 {
     _Alignas(64) float sums[TILE_O * TILE_R][16];
     for (int half = 0; half < HALVES; half++) {
         vf acc[TILE_O][TILE_R];
-        UNROLL for (int h = 0; h < n_h; h++)
-            UNROLL for (int e = 0; e < n_e; e++)
-                acc[h][e] = vf_zero();
+        UNROLL for (int h = 0; h < n_h; h++) UNROLL for (int e = 0; e < n_e; e++)
+            acc[h][e] = vf_zero();
         size_t d = (size_t)(half * VN);
         for (; d + VN <= dim; d += 16) {
             vf v[TILE_R];
-            UNROLL for (int e = 0; e < n_e; e++)
-                v[e] = vf_load(kv + (size_t)e * ldkv + d);
-            UNROLL for (int h = 0; h < n_h; h++) {
+            UNROLL for (int e = 0; e < n_e; e++) v[e] = vf_load(kv + (size_t)e * ldkv + d);
+            UNROLL for (int h = 0; h < n_h; h++)
+            {
                 vf a = vf_keep(vf_load(q + (size_t)h * ldq + d));
-                UNROLL for (int e = 0; e < n_e; e++)
-                    acc[h][e] = vf_fma(a, v[e], acc[h][e]);
+                UNROLL for (int e = 0; e < n_e; e++) acc[h][e] = vf_fma(a, v[e], acc[h][e]);
             }
         }
         if (d < dim)
-            UNROLL for (int h = 0; h < n_h; h++) {
+            UNROLL for (int h = 0; h < n_h; h++)
+            {
                 vf a = vf_load_n(q + (size_t)h * ldq + d, dim - d);
                 UNROLL for (int e = 0; e < n_e; e++)
                     acc[h][e] = vf_fma(a, vf_load_n(kv + (size_t)e * ldkv + d, dim - d), acc[h][e]);
@@ -67,68 +72,76 @@ INLINE void dots_tile(const int n_h, const int n_e, float *s, size_t lds, const 
             return;
         }
 #endif
-        UNROLL for (int h = 0; h < n_h; h++)
-            UNROLL for (int e = 0; e < n_e; e++)
-                vf_store(sums[h * TILE_R + e] + half * VN, acc[h][e]);
+        UNROLL for (int h = 0; h < n_h; h++) UNROLL for (int e = 0; e < n_e; e++)
+            vf_store(sums[h * TILE_R + e] + half * VN, acc[h][e]);
     }
     for (int h = 0; h < n_h; h++)
         for (int e = 0; e < n_e; e++)
             s[(size_t)h * lds + (size_t)e] = scale * lane_sum(sums[h * TILE_R + e]);
 }
 
-typedef void dots_fn(float *s, size_t lds, const float *q, size_t ldq, const float *kv, size_t ldkv, size_t dim, float scale);
-#define DOTS(n_h, n_e)                                                                                                \
-    static void dots_##n_h##_##n_e(float *s, size_t lds, const float *q, size_t ldq, const float *kv, size_t ldkv,    \
-                                   size_t dim, float scale)                                                           \
-    {                                                                                                                 \
-        dots_tile(n_h, n_e, s, lds, q, ldq, kv, ldkv, dim, scale);                                                    \
+typedef void dots_fn(float *s, size_t lds, const float *q, size_t ldq, const float *kv, size_t ldkv,
+                     size_t dim, float scale);
+#define DOTS(n_h, n_e)                                                                    \
+    static void dots_##n_h##_##n_e(float *s, size_t lds, const float *q, size_t ldq,      \
+                                   const float *kv, size_t ldkv, size_t dim, float scale) \
+    {                                                                                     \
+        dots_tile(n_h, n_e, s, lds, q, ldq, kv, ldkv, dim, scale);                        \
     }
-DOTS(1, 1) DOTS(1, 2) DOTS(1, 3) DOTS(4, 1) DOTS(4, 2) DOTS(4, 3)
+DOTS(1, 1)
+DOTS(1, 2)
+DOTS(1, 3)
+DOTS(4, 1) DOTS(4, 2) DOTS(4, 3)
 #if defined(__AVX512F__)
-DOTS(1, 4) DOTS(1, 5) DOTS(1, 6) DOTS(4, 4) DOTS(4, 5) DOTS(4, 6)
-static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3, dots_1_4, dots_1_5, dots_1_6 },
-                                                { dots_4_1, dots_4_2, dots_4_3, dots_4_4, dots_4_5, dots_4_6 } };
+    DOTS(1, 4) DOTS(1, 5) DOTS(1, 6) DOTS(4, 4) DOTS(4, 5)
+        DOTS(4, 6) static dots_fn *const dots_tiles[2][TILE_R] = {
+            { dots_1_1, dots_1_2, dots_1_3, dots_1_4, dots_1_5, dots_1_6 },
+            { dots_4_1, dots_4_2, dots_4_3, dots_4_4, dots_4_5, dots_4_6 }
+        };
 #else
-static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3 }, { dots_4_1, dots_4_2, dots_4_3 } };
+    static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3 },
+                                                    { dots_4_1, dots_4_2, dots_4_3 } };
 #endif
 
-static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv, size_t ldkv, size_t n,
-                 size_t dim, float scale)
+static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv,
+                 size_t ldkv, size_t n, size_t dim, float scale)
 {
     for (size_t j = 0, n_e; j < n; j += n_e) {
         n_e = n - j < TILE_R ? n - j : TILE_R;
         for (size_t h = 0, n_h; h < n_heads; h += n_h) {
             n_h = n_heads - h < TILE_O ? 1 : TILE_O;
-            dots_tiles[n_h == TILE_O][n_e - 1](s + h * lds + j, lds, q + h * ldq, ldq, kv + j * ldkv, ldkv, dim, scale);
+            dots_tiles[n_h == TILE_O][n_e - 1](s + h * lds + j, lds, q + h * ldq, ldq,
+                                               kv + j * ldkv, ldkv, dim, scale);
         }
     }
 }
 
 /* n_v vectors of values, the last of which has `last` lanes, for n_h heads */
-INLINE void mix_tile(const int n_h, const int n_v, float *acc, size_t lda, const float *keep, const float *p, size_t ldp,
-                     const float *kv, size_t ldkv, size_t n, size_t last)
+INLINE void mix_tile(const int n_h, const int n_v, float *acc, size_t lda, const float *keep,
+                     const float *p, size_t ldp, const float *kv, size_t ldkv, size_t n,
+                     size_t last)
 {
     vf a[MIX_H][MIX_V];
-    UNROLL for (int h = 0; h < n_h; h++)
-        UNROLL for (int v = 0; v < n_v; v++)
-            a[h][v] = vf_mul(vf_load_n(acc + (size_t)h * lda + v * VN, v == n_v - 1 ? last : VN), vf_set(keep[h]));
+    UNROLL for (int h = 0; h < n_h; h++) UNROLL for (int v = 0; v < n_v; v++)
+        a[h][v] = vf_mul(vf_load_n(acc + (size_t)h * lda + v * VN, v == n_v - 1 ? last : VN),
+                         vf_set(keep[h]));
     for (size_t j = 0; j < n; j++) {
         vf x[MIX_V];
-        UNROLL for (int v = 0; v < n_v; v++)
-            x[v] = n_v == MIX_V ? vf_load(kv + j * ldkv + v * VN) : vf_load_n(kv + j * ldkv + v * VN, last);
-        UNROLL for (int h = 0; h < n_h; h++) {
+        UNROLL for (int v = 0; v < n_v; v++) x[v] = n_v == MIX_V
+                                                        ? vf_load(kv + j * ldkv + v * VN)
+                                                        : vf_load_n(kv + j * ldkv + v * VN, last);
+        UNROLL for (int h = 0; h < n_h; h++)
+        {
             vf w = vf_keep(vf_set(p[(size_t)h * ldp + j]));
-            UNROLL for (int v = 0; v < n_v; v++)
-                a[h][v] = vf_fma(w, x[v], a[h][v]);
+            UNROLL for (int v = 0; v < n_v; v++) a[h][v] = vf_fma(w, x[v], a[h][v]);
         }
     }
-    UNROLL for (int h = 0; h < n_h; h++)
-        UNROLL for (int v = 0; v < n_v; v++)
-            vf_store_n(acc + (size_t)h * lda + v * VN, a[h][v], v == n_v - 1 ? last : VN);
+    UNROLL for (int h = 0; h < n_h; h++) UNROLL for (int v = 0; v < n_v; v++)
+        vf_store_n(acc + (size_t)h * lda + v * VN, a[h][v], v == n_v - 1 ? last : VN);
 }
 
-static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp, size_t n_heads, const float *kv,
-                size_t ldkv, size_t n, size_t dim)
+static void mix(float *acc, size_t lda, const float *keep, const float *p, size_t ldp,
+                size_t n_heads, const float *kv, size_t ldkv, size_t n, size_t dim)
 {
     for (size_t d = 0; d < dim;) {
         int whole = dim - d >= MIX_V * VN;
@@ -151,11 +164,13 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
     }
 }
 
-/* ---- probabilities -------------------------------------------------------------------------------------------- */
+/* ---- probabilities ---- */
 
-enum { SOFTEN_H = 8 };                       /* heads whose sums run side by side: each is a chain of additions */
+/* heads whose sums run side by side: each is a chain of additions */
+enum { SOFTEN_H = 8 };
 
-static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum, double *denominator, int round)
+static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum,
+                   double *denominator, int round)
 {
     for (size_t h0 = 0, heads; h0 < n_heads; h0 += heads) {
         heads = n_heads - h0 < SOFTEN_H ? n_heads - h0 : SOFTEN_H;
@@ -165,7 +180,7 @@ static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, 
             vf top = vf_set(m);
             size_t i = 0;
             for (; i + VN <= n; i += VN)
-                top = vf_max(vf_load(row + i), top);         /* NaN is left out */
+                top = vf_max(vf_load(row + i), top); /* NaN is left out */
             vf_store(lanes, top);
             for (int k = 0; k < VN; k++)
                 m = lanes[k] > m ? lanes[k] : m;
@@ -180,8 +195,7 @@ static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, 
         const float *p = s + h0 * lds;
         if (heads == SOFTEN_H)
             for (size_t j = 0; j < n; j++)
-                UNROLL for (size_t h = 0; h < SOFTEN_H; h++)
-                    sum[h] += (double)p[h * lds + j];
+                UNROLL for (size_t h = 0; h < SOFTEN_H; h++) sum[h] += (double)p[h * lds + j];
         else
             for (size_t h = 0; h < heads; h++)
                 for (size_t j = 0; j < n; j++)
@@ -190,7 +204,7 @@ static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, 
             denominator[h] = denominator[h] * (double)keep[h] + sum[h - h0];
             if (round)
                 FOR_VECTORS(j, n)
-                vf_store_n(s + h * lds + j, vf_bf16(vf_load_n(s + h * lds + j, part)), part);
+            vf_store_n(s + h * lds + j, vf_bf16(vf_load_n(s + h * lds + j, part)), part);
         }
     }
 }

@@ -1,5 +1,6 @@
-/* All kernels for AVX2 + FMA + F16C. Compiled with those flags (src/kern/meson.build); nothing here may run, and nothing
- * with external linkage may come from here but the fill function, before the CPU was asked. */
+/* All kernels for AVX2 + FMA + F16C. Compiled with those flags (src/kern/meson.build); nothing here
+ * may run, and nothing with external linkage may come from here but the fill function, before the
+ * CPU was asked. */
 #include "kern/x86/vec_avx2.h"
 
 #include <float.h>
@@ -25,12 +26,33 @@ void mote__kern_fill_avx2(mote__kern_ops *ops)
 {
     fill_pack_order();
     *ops = (mote__kern_ops){
-        .name = "avx2", .arrange = mote__arrange, .linear = linear, .linear_pairs = linear_pairs, .rmsnorm = rmsnorm, .mean_square = mean_square, .swiglu = swiglu,
-        .round_fp8 = round_fp8, .exp = exp_all, .collapse = collapse, .expand = expand, .dots = dots, .mix = mix, .soften = soften, .index_scores = index_scores,
-        .count_above = count_above, .range_above = range_above, .take_above = take_above, .keep_above = keep_above,
+        .name = "avx2",
+        .arrange = mote__arrange,
+        .linear = linear,
+        .linear_pairs = linear_pairs,
+        .rmsnorm = rmsnorm,
+        .mean_square = mean_square,
+        .swiglu = swiglu,
+        .round_fp8 = round_fp8,
+        .exp = exp_all,
+        .collapse = collapse,
+        .expand = expand,
+        .dots = dots,
+        .mix = mix,
+        .soften = soften,
+        .index_scores = index_scores,
+        .count_above = count_above,
+        .range_above = range_above,
+        .take_above = take_above,
+        .keep_above = keep_above,
         .block_maxima = block_maxima,
-        .decode = { [MOTE_KV_FP4] = decode_fp4, [MOTE_KV_MXFP4] = decode_mxfp4, [MOTE_KV_FP4_32] = decode_fp4_32,
-                    [MOTE_KV_FP4_64] = decode_fp4_64, [MOTE_KV_FP4_128] = decode_fp4_128, [MOTE_KV_FP8] = decode_fp8,
-                    [MOTE_KV_BF16] = decode_bf16, [MOTE_KV_F32] = decode_f32 },
+        .decode = { [MOTE_KV_FP4] = decode_fp4,
+                    [MOTE_KV_MXFP4] = decode_mxfp4,
+                    [MOTE_KV_FP4_32] = decode_fp4_32,
+                    [MOTE_KV_FP4_64] = decode_fp4_64,
+                    [MOTE_KV_FP4_128] = decode_fp4_128,
+                    [MOTE_KV_FP8] = decode_fp8,
+                    [MOTE_KV_BF16] = decode_bf16,
+                    [MOTE_KV_F32] = decode_f32 },
     };
 }

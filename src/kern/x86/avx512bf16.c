@@ -1,5 +1,5 @@
-/* What AVX512-BF16 does better than AVX-512: pairs of BF16 products. Compiled with those flags (src/kern/meson.build); nothing here
- * may run before the CPU was asked. */
+/* What AVX512-BF16 does better than AVX-512: pairs of BF16 products. Compiled with those flags
+ * (src/kern/meson.build); nothing here may run before the CPU was asked. */
 #include "kern/x86/vec_avx512.h"
 
 #include <math.h>
@@ -11,13 +11,15 @@
 #define PAIRS_HW
 #include "kern/x86/pairs_body.h"
 
-/* The manual calls a pair two fused multiply-adds, the odd one first, rounded to nearest. Sums depend on it to the bit, so it is asked. */
+/* The manual calls a pair two fused multiply-adds, the odd one first, rounded to nearest. Sums
+ * depend on it to the bit, so it is asked. */
 static int as_documented(void)
 {
     uint64_t state = 1;
     for (int i = 0; i < 256; i++) {
         uint32_t bits[3];
-        for (int k = 0; k < 3; k++) {                        /* values of about 2^-8 to 2^8, so that sums round */
+        /* values of about 2^-8 to 2^8, so that sums round */
+        for (int k = 0; k < 3; k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             uint32_t u = (uint32_t)(state >> 32);
             bits[k] = (u & 0x807f807fu) | (119 + (u >> 8 & 7)) << 7 | (119 + (u >> 24 & 7)) << 23;
@@ -30,7 +32,8 @@ static int as_documented(void)
         }
         memcpy(&sum, &bits[2], 4);
         float want = fmaf(f[0][0], f[1][0], fmaf(f[0][1], f[1][1], sum));
-        float got = _mm512_cvtss_f32(pair_dot(vf_set(sum), vi_set((int32_t)bits[0]), vi_set((int32_t)bits[1])));
+        float got = _mm512_cvtss_f32(
+            pair_dot(vf_set(sum), vi_set((int32_t)bits[0]), vi_set((int32_t)bits[1])));
         if (memcmp(&want, &got, sizeof want))
             return 0;
     }

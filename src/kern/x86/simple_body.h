@@ -1,6 +1,8 @@
-/* Norms, activations, residual copies and decoding of cache vectors; included once per instruction set. */
+/* Norms, activations, residual copies and decoding of cache vectors; included once per instruction
+ * set. */
 
-/* a masked rest is handled like a whole vector: lanes beyond it compute on zeros and are not stored */
+/* a masked rest is handled like a whole vector: lanes beyond it compute on zeros and are not stored
+ */
 #define FOR_VECTORS(i, n) for (size_t i = 0, part; part = n - i < VN ? n - i : VN, i < n; i += VN)
 
 static double mean_square(const float *x, size_t n)
@@ -26,12 +28,14 @@ static void rmsnorm(float *y, const float *x, const float *weight, size_t n, flo
 {
     vf inv = vf_set((float)(1 / sqrt(mean_square(x, n) + (double)eps)));
     FOR_VECTORS(i, n)
-    vf_store_n(y + i, vf_mul(vf_mul(vf_load_n(x + i, part), inv), vf_load_n(weight + i, part)), part);
+    vf_store_n(y + i, vf_mul(vf_mul(vf_load_n(x + i, part), inv), vf_load_n(weight + i, part)),
+               part);
 }
 
 INLINE vf vf_exp(vf x)
 {
-    vf z = vf_fma(x, vf_set(MOTE_EXP_LOG2E), vf_set(MOTE_EXP_MAGIC)), n = vf_sub(z, vf_set(MOTE_EXP_MAGIC));
+    vf z = vf_fma(x, vf_set(MOTE_EXP_LOG2E), vf_set(MOTE_EXP_MAGIC)),
+       n = vf_sub(z, vf_set(MOTE_EXP_MAGIC));
     vf r = vf_fma(n, vf_set(-MOTE_EXP_LN2_LO), vf_fma(n, vf_set(-MOTE_EXP_LN2_HI), x));
     vf q = vf_fma(vf_set(MOTE_EXP_Q4), r, vf_set(MOTE_EXP_Q3));
     q = vf_fma(q, r, vf_set(MOTE_EXP_Q2));
@@ -51,7 +55,8 @@ static void exp_all(float *y, const float *x, size_t n)
     vf_store_n(y + i, vf_exp(vf_load_n(x + i, part)), part);
 }
 
-static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit, float weight)
+static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit,
+                   float weight)
 {
     vf top = vf_set(limit), bottom = vf_set(-limit);
     FOR_VECTORS(i, n)
@@ -66,22 +71,25 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
     }
 }
 
-/* Rounding to E4M3 is an addition that leaves 3 bits of a number's fraction, and no place below 2^-9. NaN stays what it is and does
- * not count towards its group's maximum. */
+/* Rounding to E4M3 is an addition that leaves 3 bits of a number's fraction, and no place below
+ * 2^-9. NaN stays what it is and does not count towards its group's maximum. */
 static void round_fp8(float *y, const float *x, size_t n)
 {
     enum { VECTORS = 32 / VN };
     const vi sign = vi_set((int32_t)0x80000000);
     for (size_t i = 0; i < n; i += 32) {
         vf v[VECTORS], most = vf_set(1e-4f);
-        UNROLL for (int k = 0; k < VECTORS; k++) {
+        UNROLL for (int k = 0; k < VECTORS; k++)
+        {
             v[k] = vf_load(x + i + k * VN);
             most = vf_max(vf_abs(v[k]), most);
         }
         float top = vf_greatest(most);
         float scale = mote__pow2_ceil((top < FLT_MAX ? top : FLT_MAX) * (1.f / 448.f));
-        vf up = vf_set(mote__bits_f32((254u << 23) - mote__f32_bits(scale))), down = vf_set(scale);       /* 1 / scale: exact */
-        UNROLL for (int k = 0; k < VECTORS; k++) {
+        /* 1 / scale: exact */
+        vf up = vf_set(mote__bits_f32((254u << 23) - mote__f32_bits(scale))), down = vf_set(scale);
+        UNROLL for (int k = 0; k < VECTORS; k++)
+        {
             vf q = vf_min(vf_set(448), vf_abs(vf_mul(v[k], up)));
             vf magnitude = vf_max(vf_bits(vi_and(vi_bits(q), vi_set(0x7f800000))), vf_set(0x1p-6f));
             vf magic = vf_bits(vi_add(vi_bits(magnitude), vi_set(20 << 23)));
@@ -91,7 +99,7 @@ static void round_fp8(float *y, const float *x, size_t n)
     }
 }
 
-/* ---- residual copies ---------------------------------------------------------------------------------------- */
+/* ---- residual copies ---- */
 
 static void collapse(float *x, const float *h, const float *mix, size_t n, size_t d)
 {
@@ -104,9 +112,11 @@ static void collapse(float *x, const float *h, const float *mix, size_t n, size_
     }
 }
 
-static void expand(float *h, const float *y, const float *post, const float *comb, size_t n, size_t d)
+static void expand(float *h, const float *y, const float *post, const float *comb, size_t n,
+                   size_t d)
 {
-    enum { N = 4 };                                          /* the published number of copies; others go the scalar way */
+    /* the published number of copies; others go the scalar way */
+    enum { N = 4 };
     if (n != N) {
         mote__expand_scalar(h, y, post, comb, n, d);
         return;
@@ -114,9 +124,9 @@ static void expand(float *h, const float *y, const float *post, const float *com
     FOR_VECTORS(i, d)
     {
         vf old[N], out = vf_load_n(y + i, part);
-        UNROLL for (size_t j = 0; j < N; j++)
-            old[j] = vf_load_n(h + j * d + i, part);
-        UNROLL for (size_t k = 0; k < N; k++) {
+        UNROLL for (size_t j = 0; j < N; j++) old[j] = vf_load_n(h + j * d + i, part);
+        UNROLL for (size_t k = 0; k < N; k++)
+        {
             vf mixed = vf_mul(vf_set(comb[k]), old[0]);
             UNROLL for (size_t j = 1; j < N; j++)
                 mixed = vf_add(mixed, vf_mul(vf_set(comb[j * N + k]), old[j]));
@@ -125,27 +135,27 @@ static void expand(float *h, const float *y, const float *post, const float *com
     }
 }
 
-/* ---- decoding ----------------------------------------------------------------------------------------------- */
+/* ---- decoding ---- */
 
-INLINE void decode_e2m1(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n, const size_t group,
-                        const int power_of_two)
+INLINE void decode_e2m1(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n,
+                        const size_t group, const int power_of_two)
 {
     for (size_t i = 0; i < n; i += group) {
         uint8_t code = scales[i / group];
         vf s = vf_set(power_of_two ? e8m0(code) : mote__e4m3_value[code]);
-        UNROLL for (size_t j = i; j < i + group; j += 16) {
+        UNROLL for (size_t j = i; j < i + group; j += 16)
+        {
             vf v[HALVES];
             e2m1_expand16(v, codes + j / 2);
-            UNROLL for (int h = 0; h < HALVES; h++)
-                vf_store(dst + j + h * VN, vf_mul(v[h], s));
+            UNROLL for (int h = 0; h < HALVES; h++) vf_store(dst + j + h * VN, vf_mul(v[h], s));
         }
     }
 }
 
-#define DECODE_E2M1(name, group, power_of_two)                                                             \
-    static void decode_##name(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n)           \
-    {                                                                                                      \
-        decode_e2m1(dst, codes, scales, n, group, power_of_two);                                           \
+#define DECODE_E2M1(name, group, power_of_two)                                                   \
+    static void decode_##name(float *dst, const uint8_t *codes, const uint8_t *scales, size_t n) \
+    {                                                                                            \
+        decode_e2m1(dst, codes, scales, n, group, power_of_two);                                 \
     }
 DECODE_E2M1(fp4, 16, 0)
 DECODE_E2M1(mxfp4, 32, 1)
@@ -166,11 +176,11 @@ static void decode_fp8(float *dst, const uint8_t *codes, const uint8_t *scales, 
             continue;
         }
         vf s = vf_bits(vi_set((scales[i / 32] + 8) << 23));
-        UNROLL for (size_t j = i; j < i + 32; j += 16) {
+        UNROLL for (size_t j = i; j < i + 32; j += 16)
+        {
             vf v[HALVES];
             e4m3_expand16(v, codes + j);
-            UNROLL for (int h = 0; h < HALVES; h++)
-                vf_store(dst + j + h * VN, vf_mul(v[h], s));
+            UNROLL for (int h = 0; h < HALVES; h++) vf_store(dst + j + h * VN, vf_mul(v[h], s));
         }
     }
 }

@@ -1,5 +1,5 @@
-/* The passes of top-k (kern/topk.c); included once per instruction set. Lanes that pass are moved together and a whole vector
- * is stored; the next store overwrites what was too much of it. */
+/* The passes of top-k (kern/topk.c); included once per instruction set. Lanes that pass are moved
+ * together and a whole vector is stored; the next store overwrites what was too much of it. */
 
 static size_t count_above(const float *x, size_t n, float t)
 {
@@ -41,10 +41,11 @@ static size_t range_above(const float *x, size_t n, float t, float *low, float *
     return count;
 }
 
-/* First the numbers of the vectors in which something passes are noted, without a branch, then these vectors are packed: where
- * little passes, whether a vector does is hard to predict. */
+/* First the numbers of the vectors in which something passes are noted, without a branch, then
+ * these vectors are packed: where little passes, whether a vector does is hard to predict. */
 enum { NOTED = 64 };
-static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first, float t)
+static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first,
+                         float t)
 {
     vf limit = vf_set(t);
     size_t held = 0, i = 0;
@@ -110,8 +111,10 @@ static size_t keep_above(float *score, uint32_t *index, size_t n, float t, size_
 INLINE void maxima_of_8(float out[2], const float *x)
 {
     const __m256 none = _mm256_set1_ps(-INFINITY);
-    __m256 a = _mm256_max_ps(_mm256_loadu_ps(x), none), b = _mm256_max_ps(_mm256_loadu_ps(x + 8), none);
-    __m256 both = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));       /* a, b, a, b in each half */
+    __m256 a = _mm256_max_ps(_mm256_loadu_ps(x), none),
+           b = _mm256_max_ps(_mm256_loadu_ps(x + 8), none);
+    /* a, b, a, b in each half */
+    __m256 both = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
     m = _mm_add_ps(_mm_max_ps(m, _mm_movehl_ps(m, m)), _mm_setzero_ps());
     _mm_storel_pi((__m64 *)(void *)out, m);

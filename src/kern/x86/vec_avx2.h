@@ -1,5 +1,5 @@
-/* The vector vocabulary that the bodies in this folder are written in, for AVX2 with FMA and F16C: 8 lanes, so the 16
- * lanes of a step are two vectors. What the functions mean: vec_avx512.h. */
+/* The vector vocabulary that the bodies in this folder are written in, for AVX2 with FMA and F16C:
+ * 8 lanes, so the 16 lanes of a step are two vectors. What the functions mean: vec_avx512.h. */
 #ifndef MOTE_KERN_X86_VEC_H
 #define MOTE_KERN_X86_VEC_H
 
@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum { VN = 8, HALVES = 2 };
-enum { TILE_O = 4, TILE_R = 3 };          /* register tile: 12 sums, 3 + 1 operands: all 16 registers */
-enum { MX_O = 2, MX_R = 1, MX_MANY_FROM = 3 };  /* MXFP4: 2 outputs times 3 limbs, twice        */
+/* register tile: 12 sums, 3 + 1 operands: all 16 registers */
+enum { TILE_O = 4, TILE_R = 3 };
+enum { MX_O = 2, MX_R = 1, MX_MANY_FROM = 3 }; /* MXFP4: 2 outputs times 3 limbs, twice */
 enum { MIX_H = 4, MIX_V = 2 };
 enum { FEW_ROWS = 4 };
 
@@ -51,10 +52,19 @@ INLINE float vf_greatest(vf v)
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
 INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), a); }
-INLINE vf vf_if_less(vf a, vf b, vf v, vf w) { return _mm256_blendv_ps(w, v, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
+{
+    return _mm256_blendv_ps(w, v, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
 
-INLINE unsigned vf_less_mask(vf a, vf b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
-INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+INLINE unsigned vf_less_mask(vf a, vf b)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+INLINE unsigned vf_equal_mask(vf a, vf b)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
 /* bytes 0..7 of row m: which lanes mask m keeps, in order; filled once, before any kernel runs */
 static uint64_t pack_order[256];
 static void fill_pack_order(void)
@@ -66,7 +76,8 @@ static void fill_pack_order(void)
 }
 INLINE vf vf_pack(vf v, unsigned mask)
 {
-    return _mm256_permutevar8x32_ps(v, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&pack_order[mask])));
+    return _mm256_permutevar8x32_ps(
+        v, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&pack_order[mask])));
 }
 
 INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
@@ -93,7 +104,10 @@ INLINE vi vi_keep(vi v)
     __asm__("" : "+x"(v));
     return v;
 }
-INLINE vi vi_count(uint32_t from) { return vi_add(vi_set((int32_t)from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+INLINE vi vi_count(uint32_t from)
+{
+    return vi_add(vi_set((int32_t)from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 INLINE vi vi_bits(vf v) { return _mm256_castps_si256(v); }
 INLINE vf vf_bits(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm256_cvtps_epi32(v); }
@@ -101,7 +115,8 @@ INLINE vf vf_from_i(vi v) { return _mm256_cvtepi32_ps(v); }
 INLINE vf vf_bf16(vf v)
 {
     vi u = vi_bits(v), r = vi_add(vi_add(u, vi_set(0x7fff)), vi_and(vi_srl(u, 16), vi_set(1)));
-    vi q = vi_bits(_mm256_blendv_ps(vf_bits(r), vf_bits(vi_or(u, vi_set(0x400000))), _mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+    vi q = vi_bits(_mm256_blendv_ps(vf_bits(r), vf_bits(vi_or(u, vi_set(0x400000))),
+                                    _mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
     return vf_bits(vi_and(q, vi_set((int32_t)0xffff0000)));
 }
 
@@ -152,36 +167,45 @@ INLINE vf mx_lane_scale(const uint8_t *codes, int h)
 
 INLINE vf mx_step_scale(uint32_t codes, int h)
 {
-    const __m256i spread = _mm256_set_epi32(0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff, 0x00ffffff,
-                                            0x00ffffff, 0x00ffffff);
+    const __m256i spread = _mm256_set_epi32(0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff,
+                                            0x00ffffff, 0x00ffffff, 0x00ffffff, 0x00ffffff);
     return vf_bits(vi_srl(_mm256_shuffle_epi8(vi_set((int32_t)(codes >> 16 * h)), spread), 1));
 }
 
 INLINE vi mx_codes_of(vi v)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m256i table = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     return _mm256_shuffle_epi8(table, vi_and(v, vi_set8(15)));
 }
 
-INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h) { return vf_bits(vi_set((int32_t)(h ? b : a))); }
+INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h)
+{
+    return vf_bits(vi_set((int32_t)(h ? b : a)));
+}
 
 INLINE __m256i half_of_e4m3(__m256i v)
 {
     return _mm256_and_si256(_mm256_srai_epi16(v, 1), _mm256_set1_epi16((short)0xbfff));
 }
 
-/* by way of half floats: the same fields one exponent bit wider, so the values are 2^-8 times the codes' */
+/* by way of half floats: the same fields one exponent bit wider, so the values are 2^-8 times the
+ * codes' */
 enum { E4M3_UNIT_LOG2 = 8 };
 INLINE void e4m3_columns(vf out[4], vi v)
 {
-    /* of each 128 bits: even bytes of the first and second half, odd ones of both; then 8 even ones of all first halves, ... */
-    const __m256i group = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3,
-                                           5, 7, 9, 11, 13, 15);
+    /* of each 128 bits: even bytes of the first and second half, odd ones of both; then 8 even ones
+     * of all first halves, ... */
+    const __m256i group = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0,
+                                           2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     const __m256i nan = vi_set8(0x7f);
-    v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(v, group), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(v, group),
+                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     __m256i bad = _mm256_cmpeq_epi8(vi_and(v, nan), nan);
-    __m256i a = half_of_e4m3(_mm256_unpacklo_epi8(_mm256_setzero_si256(), v));         /* columns 0 | 1 */
-    __m256i b = half_of_e4m3(_mm256_unpackhi_epi8(_mm256_setzero_si256(), v));         /* columns 2 | 3 */
+    /* columns 0 | 1 */
+    __m256i a = half_of_e4m3(_mm256_unpacklo_epi8(_mm256_setzero_si256(), v));
+    /* columns 2 | 3 */
+    __m256i b = half_of_e4m3(_mm256_unpackhi_epi8(_mm256_setzero_si256(), v));
     a = vi_or(a, _mm256_unpacklo_epi8(bad, bad));
     b = vi_or(b, _mm256_unpackhi_epi8(bad, bad));
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(a));
@@ -192,7 +216,8 @@ INLINE void e4m3_columns(vf out[4], vi v)
 
 INLINE void e4m3_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    __m256i w = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes)), 8);
+    __m256i w = _mm256_slli_epi16(
+        _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes)), 8);
     w = half_of_e4m3(w);
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(w));
     out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(w, 1));
@@ -201,20 +226,27 @@ INLINE void e4m3_expand16(vf out[HALVES], const uint8_t *codes)
 INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
 {
     for (int h = 0; h < 2; h++)
-        out[h] = vf_bits(vi_sll(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + h * 16))), 16));
+        out[h] = vf_bits(vi_sll(
+            _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + h * 16))),
+            16));
 }
 
 INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
 {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(
+                                   _mm_loadu_si128((const __m128i *)(const void *)table)),
+                               nibbles);
 }
 
-/* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8 of a group 4608: nothing
- * saturates. */
+/* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8 of a
+ * group 4608: nothing saturates. */
 typedef __m256i vacc;
-enum { VACC_WORDS = 2 };                  /* 4 pairs of at most 2 * 24 * 128 */
+enum { VACC_WORDS = 2 }; /* 4 pairs of at most 2 * 24 * 128 */
 INLINE vacc vacc_zero(void) { return vi_zero(); }
-INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u8, s8)); }
+INLINE vacc vacc_add(vacc acc, vi u8, vi s8)
+{
+    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u8, s8));
+}
 INLINE vi vacc_finish(vacc acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
 
 #endif

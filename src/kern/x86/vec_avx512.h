@@ -1,4 +1,5 @@
-/* The vector vocabulary that the bodies in this folder are written in, for AVX-512: 16 lanes. vec_avx2.h is the same in 8. */
+/* The vector vocabulary that the bodies in this folder are written in, for AVX-512: 16 lanes.
+ * vec_avx2.h is the same in 8. */
 #ifndef MOTE_KERN_X86_VEC_H
 #define MOTE_KERN_X86_VEC_H
 
@@ -7,11 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { VN = 16, HALVES = 1 };             /* lanes of a vector; vectors that make 16 lanes */
-enum { TILE_O = 4, TILE_R = 6 };          /* register tile: 24 sums, 6 + 1 operands        */
-enum { MX_O = 4, MX_R = 2, MX_MANY_FROM = 5 };  /* MXFP4: 8 outputs and rows times 3 limbs, 4 + 1 operands */
-enum { MIX_H = 4, MIX_V = 4 };            /* heads times vectors of mix                    */
-enum { FEW_ROWS = 8 };                    /* rows whose sums stay in registers        */
+enum { VN = 16, HALVES = 1 };    /* lanes of a vector; vectors that make 16 lanes */
+enum { TILE_O = 4, TILE_R = 6 }; /* register tile: 24 sums, 6 + 1 operands */
+/* MXFP4: 8 outputs and rows times 3 limbs, 4 + 1 operands */
+enum { MX_O = 4, MX_R = 2, MX_MANY_FROM = 5 };
+enum { MIX_H = 4, MIX_V = 4 }; /* heads times vectors of mix */
+enum { FEW_ROWS = 8 };         /* rows whose sums stay in registers */
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -23,9 +25,16 @@ INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
 INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 /* the first n lanes (n <= VN); nothing beyond them is touched, and zeros are read */
-INLINE vf vf_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-INLINE void vf_store_n(float *p, vf v, size_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
-/* v in a register from here on: compilers like to fold a load into every use of it, and loads are what runs out first */
+INLINE vf vf_load_n(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+INLINE void vf_store_n(float *p, vf v, size_t n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+/* v in a register from here on: compilers like to fold a load into every use of it, and loads are
+ * what runs out first */
 INLINE vf vf_keep(vf v)
 {
     __asm__("" : "+v"(v));
@@ -56,7 +65,10 @@ INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(
 INLINE vf vf_pack(vf v, unsigned mask) { return _mm512_maskz_compress_ps((__mmask16)mask, v); }
 
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
-INLINE vi vi_load_n(const void *p, size_t n) { return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p); }
+INLINE vi vi_load_n(const void *p, size_t n)
+{
+    return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
+}
 INLINE void vi_store(void *p, vi v) { _mm512_storeu_si512(p, v); }
 INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
 INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
@@ -70,7 +82,8 @@ INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 #define vi_sra(a, n) _mm512_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
 INLINE int vi_any_eq8(vi a, vi b) { return _mm512_cmpeq_epi8_mask(a, b) != 0; }
-INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }       /* within 128 bits */
+/* within 128 bits */
+INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }
 INLINE vi vi_unpack_hi32(vi a, vi b) { return _mm512_unpackhi_epi32(a, b); }
 INLINE vi vi_unpack_lo64(vi a, vi b) { return _mm512_unpacklo_epi64(a, b); }
 INLINE vi vi_unpack_hi64(vi a, vi b) { return _mm512_unpackhi_epi64(a, b); }
@@ -81,7 +94,8 @@ INLINE vi vi_keep(vi v)
 }
 INLINE vi vi_count(uint32_t from)
 {
-    return vi_add(vi_set((int32_t)from), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    return vi_add(vi_set((int32_t)from),
+                  _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
@@ -105,7 +119,8 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-/* lane_sum of n vectors, n <= 16; sum i is left at to[lane_sums_at(i)]. Each step folds two vectors into one. */
+/* lane_sum of n vectors, n <= 16; sum i is left at to[lane_sums_at(i)]. Each step folds two vectors
+ * into one. */
 INLINE int lane_sums_at(int i) { return i % 4 * 4 + i / 4; }
 INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 {
@@ -113,12 +128,15 @@ INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
     for (int i = 0; i < 16; i++)
         s[i] = v[i < n ? i : 0][0];
     for (int i = 0; 2 * i < n; i++)
-        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x44), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xee));
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x44),
+                      _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xee));
     for (int i = 0; 4 * i < n; i++)
-        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88), _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
+        s[i] = vf_add(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x88),
+                      _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xdd));
     for (int i = 0; 8 * i < n; i++) {
         __m512d a = _mm512_castps_pd(s[2 * i]), b = _mm512_castps_pd(s[2 * i + 1]);
-        s[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+        s[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                      _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
     }
     vf_store(to, vf_add(_mm512_shuffle_ps(s[0], s[1], 0x88), _mm512_shuffle_ps(s[0], s[1], 0xdd)));
 }
@@ -126,22 +144,26 @@ INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 /* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */
 INLINE vf vf_e2m1(vi v)
 {
-    const __m512 table = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6);
+    const __m512 table = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3,
+                                        -4, -6);
     return _mm512_permutexvar_ps(v, table);
 }
 
-/* 16 E2M1 values from 8 bytes: nibble 2j and 2j + 1 of all 64 bits to the low bytes of words 2j and 2j + 1 (what lies above four
- * bits of a word is not looked at) */
+/* 16 E2M1 values from 8 bytes: nibble 2j and 2j + 1 of all 64 bits to the low bytes of words 2j and
+ * 2j + 1 (what lies above four bits of a word is not looked at) */
 INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    const __m512i from = _mm512_setr_epi64(0x0000000400000000, 0x0000000c00000008, 0x0000001400000010, 0x0000001c00000018,
-                                           0x0000002400000020, 0x0000002c00000028, 0x0000003400000030, 0x0000003c00000038);
+    const __m512i from = _mm512_setr_epi64(0x0000000400000000, 0x0000000c00000008,
+                                           0x0000001400000010, 0x0000001c00000018,
+                                           0x0000002400000020, 0x0000002c00000028,
+                                           0x0000003400000030, 0x0000003c00000038);
     int64_t bits;
     memcpy(&bits, codes, 8);
     out[0] = vf_e2m1(_mm512_multishift_epi64_epi8(from, _mm512_set1_epi64(bits)));
 }
 
-/* E8M0 codes (1..254) of a chunk's 16 groups as the floats of its 16 sums, see kern/fixed.h. Vector h of HALVES. */
+/* E8M0 codes (1..254) of a chunk's 16 groups as the floats of its 16 sums, see kern/fixed.h. Vector
+ * h of HALVES. */
 INLINE vf mx_lane_scale(const uint8_t *codes, int h)
 {
     __m128i v = _mm_loadu_si128((const __m128i *)(const void *)codes);
@@ -152,16 +174,19 @@ INLINE vf mx_lane_scale(const uint8_t *codes, int h)
 /* E8M0 codes (1..254) of the 4 groups of 16 words, 4 lanes each */
 INLINE vf mx_step_scale(uint32_t codes, int h)
 {
-    const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff, 0x02ffffff, 0x02ffffff, 0x02ffffff,
-                                            0x02ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x00ffffff,
-                                            0x00ffffff, 0x00ffffff, 0x00ffffff);
+    const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff,
+                                            0x02ffffff, 0x02ffffff, 0x02ffffff, 0x02ffffff,
+                                            0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff,
+                                            0x00ffffff, 0x00ffffff, 0x00ffffff, 0x00ffffff);
     return vf_bits(vi_srl(_mm512_shuffle_epi8(vi_set((int32_t)codes), spread), 1));
 }
 
-/* doubled E2M1 value + 12 of the low nibble of every byte: the table is there four times, for any bits above */
+/* doubled E2M1 value + 12 of the low nibble of every byte: the table is there four times, for any
+ * bits above */
 INLINE vi mx_codes_of(vi v)
 {
-    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     return _mm512_permutexvar_epi8(v, table);
 }
 
@@ -171,26 +196,67 @@ INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h)
     return vf_bits(_mm512_mask_blend_epi32(0xff00, vi_set((int32_t)a), vi_set((int32_t)b)));
 }
 
-/* The four columns of each word of E4M3 codes (kern/lanes.h), divided by E4M3_UNIT. NaN codes give NaN. Each code is looked
- * up as the two bytes of its BF16: for codes from 8 on code * 16 + 0x3c00, below that 2^-9 times the code. */
+/* The four columns of each word of E4M3 codes (kern/lanes.h), divided by E4M3_UNIT. NaN codes give
+ * NaN. Each code is looked up as the two bytes of its BF16: for codes from 8 on code * 16 + 0x3c00,
+ * below that 2^-9 times the code. */
 enum { E4M3_UNIT_LOG2 = 0 };
 #define E4M3_HIGH(n) n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n
-#define E4M3_LOW 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0
+#define E4M3_LOW \
+    0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0
 INLINE void e4m3_columns(vf out[4], vi v)
 {
     static const _Alignas(64) uint8_t high[128] = {
-        0x00, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c,
-        E4M3_HIGH(0x3d), E4M3_HIGH(0x3e), E4M3_HIGH(0x3f), E4M3_HIGH(0x40), E4M3_HIGH(0x41), E4M3_HIGH(0x42),
-        0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7f,
+        0x00,
+        0x3b,
+        0x3b,
+        0x3b,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        0x3c,
+        E4M3_HIGH(0x3d),
+        E4M3_HIGH(0x3e),
+        E4M3_HIGH(0x3f),
+        E4M3_HIGH(0x40),
+        E4M3_HIGH(0x41),
+        E4M3_HIGH(0x42),
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x43,
+        0x7f,
     };
     static const _Alignas(64) uint8_t low[128] = {
-        0x00, 0x00, 0x80, 0xc0, 0x00, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0,
+        0x00,     0x00,     0x80,     0xc0,     0x00,     0x20,     0x40,     0x60,
+        0x80,     0x90,     0xa0,     0xb0,     0xc0,     0xd0,     0xe0,     0xf0,
         E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW, E4M3_LOW,
     };
-    v = vi_keep(v);                                          /* one load */
-    vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)), l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
-    h = vi_or(h, vi_keep(vi_and(v, vi_set8(-128))));         /* two operations any unit does; a ternary one gets in the way of FMAs */
-    vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h), odd = vi_set((int32_t)0xffff0000);
+    v = vi_keep(v); /* one load */
+    vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)),
+       l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
+    /* two operations any unit does; a ternary one gets in the way of FMAs */
+    h = vi_or(h, vi_keep(vi_and(v, vi_set8(-128))));
+    vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h),
+       odd = vi_set((int32_t)0xffff0000);
     out[0] = vf_bits(vi_sll(a, 16));
     out[1] = vf_bits(vi_and(a, odd));
     out[2] = vf_bits(vi_sll(b, 16));
@@ -200,25 +266,31 @@ INLINE void e4m3_columns(vf out[4], vi v)
 /* 16 consecutive E4M3 codes in order, times 2^-8 */
 INLINE void e4m3_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    __m256i w = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes)), 8);
-    out[0] = _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(w, 1), _mm256_set1_epi16((short)0xbfff)));
+    __m256i w = _mm256_slli_epi16(
+        _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes)), 8);
+    out[0] = _mm512_cvtph_ps(
+        _mm256_and_si256(_mm256_srai_epi16(w, 1), _mm256_set1_epi16((short)0xbfff)));
 }
 
 /* 16 bf16 from 32 bytes */
 INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
 {
-    out[0] = vf_bits(vi_sll(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)codes)), 16));
+    out[0] = vf_bits(vi_sll(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)codes)), 16));
 }
 
 /* a lookup of the low nibble of every byte in a 16-byte table */
 INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
 {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
+    return _mm512_shuffle_epi8(
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
 }
 
-/* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32 columns. */
+/* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32
+ * columns. */
 typedef __m512i vacc;
-enum { VACC_WORDS = 4 };                  /* words of 8 codes of up to 24 times any byte that one of them holds */
+/* words of 8 codes of up to 24 times any byte that one of them holds */
+enum { VACC_WORDS = 4 };
 INLINE vacc vacc_zero(void) { return vi_zero(); }
 INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm512_dpbusd_epi32(acc, u8, s8); }
 INLINE vi vacc_finish(vacc acc) { return acc; }

@@ -9,17 +9,28 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Rows of weights that are read side by side are no stream that hardware recognises, but together they are one: while a block of
- * rows is read, lines AHEAD of it are asked for, as many as are read. Into L2: L1 would lose them again. Not behind the end of a
- * matrix, where somebody else reads: there the block's own lines are asked for, which costs nothing. */
+/* Rows of weights that are read side by side are no stream that hardware recognises, but together
+ * they are one: while a block of rows is read, lines AHEAD of it are asked for, as many as are
+ * read. Into L2: L1 would lose them again. Not behind the end of a matrix, where somebody else
+ * reads: there the block's own lines are asked for, which costs nothing. */
 enum { AHEAD = 32768 };
-INLINE size_t within(size_t ahead, const uint8_t *block, const uint8_t *end) { return ahead < (size_t)(end - block) ? ahead : 0; }
-INLINE void prefetch(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at), _MM_HINT_T1); }
+INLINE size_t within(size_t ahead, const uint8_t *block, const uint8_t *end)
+{
+    return ahead < (size_t)(end - block) ? ahead : 0;
+}
+INLINE void prefetch(const uint8_t *block, size_t at)
+{
+    _mm_prefetch((const char *)((uintptr_t)block + at), _MM_HINT_T1);
+}
 /* and from there into L1, a little before it is read */
 enum { NEAR = 512 };
-INLINE void prefetch_near(const uint8_t *block, size_t at) { _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0); }
+INLINE void prefetch_near(const uint8_t *block, size_t at)
+{
+    _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0);
+}
 
-/* 32-bit words of four vectors transposed within their 128-bit parts: word i of v[j] goes to word j of v[i] */
+/* 32-bit words of four vectors transposed within their 128-bit parts: word i of v[j] goes to word j
+ * of v[i] */
 INLINE void transpose_words(vi v[4])
 {
     vi a = vi_unpack_lo32(v[0], v[1]), b = vi_unpack_lo32(v[2], v[3]);
@@ -45,7 +56,8 @@ INLINE float e8m0(uint8_t code)
     return x;
 }
 
-/* nibble i of each word; the switch goes away where i is a constant, and the shifts get literal counts */
+/* nibble i of each word; the switch goes away where i is a constant, and the shifts get literal
+ * counts */
 INLINE vf vf_nibble(vi v, int i)
 {
     switch (i) {

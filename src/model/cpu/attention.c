@@ -1,19 +1,28 @@
-/* Attention of a layer: window entries of the layer's own ring and of this pass, selected entries of its KV source. */
+/* Attention of a layer: window entries of the layer's own ring and of this pass, selected entries
+ * of its KV source. */
 #include <math.h>
 #include <string.h>
 
 #include "model/cpu/pass.h"
 
-struct attention { mote__pass *p; size_t layer; const mote__layer_weights *L; size_t head_groups; };
+struct attention {
+    mote__pass *p;
+    size_t layer;
+    const mote__layer_weights *L;
+    size_t head_groups;
+};
 
 static const float *angles_of(const mote__pass *p, size_t layer, size_t slot)
 {
     return p->angles[p->net->plan[layer].ratio != 0] + slot * p->net->config.rope_dim;
 }
 
-/* ---- window KV --------------------------------------------------------------------------------------------- */
+/* ---- window KV ---- */
 
-static uint8_t *packed_row(const mote__pass *p, size_t slot) { return p->win + slot * p->net->config.head_dim * 4; }
+static uint8_t *packed_row(const mote__pass *p, size_t slot)
+{
+    return p->win + slot * p->net->config.head_dim * 4;
+}
 
 static void window_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -41,34 +50,42 @@ int mote__attention_window(mote__pass *p, size_t layer)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     struct attention a = { .p = p, .layer = layer, .L = &net->weights.layers[layer] };
-    mote__linear_job job = { .w = &a.L->wkv, .x = mote__linear_input(net, &a.L->wkv, p->x, p->n_rows, p->xq), .ldx = c->hidden_size,
-                             .n_rows = p->n_rows, .y = p->key, .ldy = c->head_dim };
+    mote__linear_job job = { .w = &a.L->wkv,
+                             .x = mote__linear_input(net, &a.L->wkv, p->x, p->n_rows, p->xq),
+                             .ldx = c->hidden_size,
+                             .n_rows = p->n_rows,
+                             .y = p->key,
+                             .ldy = c->head_dim };
     int rc = mote__pass_linear(p, &job, 1);
     if (rc)
         return rc;
     mote__pool_for(net->pool, p->n_rows, 2, window_rows, &a);
     if (net->trace && net->trace->f32) {
-        for (size_t r = 0; r < p->n_rows; r++) {           /* as it will be read back */
+        for (size_t r = 0; r < p->n_rows; r++) { /* as it will be read back */
             const mote__kv_state *st = &p->segments[p->rows[r].segment].seq->state;
             const uint8_t *packed = packed_row(p, p->rows[r].slot);
             st->fmt->decode(p->key + r * c->head_dim, packed, packed + st->code_bytes, c->head_dim);
         }
         net->trace->f32(net->trace->ctx, layer, "window_kv", p->key, p->n_rows, c->head_dim);
     }
-    for (size_t i = 0; i < p->n_segments; i++) {           /* where this layer's new window entries begin: see refs_of */
+    /* where this layer's new window entries begin: see refs_of */
+    for (size_t i = 0; i < p->n_segments; i++) {
         mote__segment *s = &p->segments[i];
         s->window_skip = s->skip;
     }
     return 0;
 }
 
-/* The window of a query at pos: ring entries before this pass, then this pass's own, in ascending position. */
-static size_t window_refs(const mote__pass *p, size_t layer, const mote__row *row, mote__kv_ref *refs)
+/* The window of a query at pos: ring entries before this pass, then this pass's own, in ascending
+ * position. */
+static size_t window_refs(const mote__pass *p, size_t layer, const mote__row *row,
+                          mote__kv_ref *refs)
 {
     const mote__segment *s = &p->segments[row->segment];
     const mote__kv_state *st = &s->seq->state;
     const mote__kv_ring *ring = &st->ring[layer];
-    uint64_t fresh = s->pos + s->window_skip;              /* first position whose entry this pass made */
+    /* first position whose entry this pass made */
+    uint64_t fresh = s->pos + s->window_skip;
     uint64_t oldest = ring->end == fresh ? ring->start : fresh, w = st->window;
     uint64_t begin = row->pos + 1 > w ? row->pos + 1 - w : 0;
     if (begin < oldest)
@@ -91,13 +108,15 @@ static void push_windows(mote__pass *p, size_t layer)
         mote__segment *s = &p->segments[i];
         mote__kv_state *st = &s->seq->state;
         size_t n = s->n - s->window_skip, keep = n < st->window ? n : st->window;
-        /* rows lie head_dim*4 bytes apart here, row_bytes apart in the ring: push them one by one */
+        /* rows lie head_dim*4 bytes apart here, row_bytes apart in the ring: push them one by one
+         */
         for (size_t k = n - keep; k < n; k++)
-            mote__kv_window_push(st, layer, s->pos + s->window_skip + k, packed_row(p, s->slot + s->window_skip + k), 1);
+            mote__kv_window_push(st, layer, s->pos + s->window_skip + k,
+                                 packed_row(p, s->slot + s->window_skip + k), 1);
     }
 }
 
-/* ---- queries and output ------------------------------------------------------------------------------------ */
+/* ---- queries and output ---- */
 
 static void rotate_queries(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -108,7 +127,8 @@ static void rotate_queries(void *ctx, size_t begin, size_t end, int thread)
     size_t wide = c->n_heads * c->head_dim;
     for (size_t r = begin; r < end; r++) {
         mote__act(p->net, p->q + r * wide, wide);
-        mote__rope_apply(p->q + r * wide, c->n_heads, c->head_dim, angles_of(p, a->layer, p->rows[r].slot), c->rope_dim, 0);
+        mote__rope_apply(p->q + r * wide, c->n_heads, c->head_dim,
+                         angles_of(p, a->layer, p->rows[r].slot), c->rope_dim, 0);
         mote__act(p->net, p->q + r * wide, wide);
     }
 }
@@ -136,18 +156,27 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
     const mote__config *c = &net->config;
     const mote__layer_plan *plan = &net->plan[a->layer];
     mote__kv_ref *refs = mote__pass_thread(p, thread);
-    float *scratch = (float *)(void *)((uint8_t *)refs + ((c->window + p->topk_room) * sizeof *refs + 63) / 64 * 64);
+    float *scratch = (float *)(void *)((uint8_t *)refs +
+                                       ((c->window + p->topk_room) * sizeof *refs + 63) / 64 * 64);
     size_t wide = c->n_heads * c->head_dim;
     for (size_t i = begin; i < end; i++) {
         size_t r = i / a->head_groups, group = i % a->head_groups;
-        size_t h0 = c->n_heads * group / a->head_groups, h1 = c->n_heads * (group + 1) / a->head_groups;
+        size_t h0 = c->n_heads * group / a->head_groups,
+               h1 = c->n_heads * (group + 1) / a->head_groups;
         const mote__row *row = &p->rows[r];
         const mote__seq *seq = p->segments[row->segment].seq;
         size_t n_window = window_refs(p, a->layer, row, refs), n_main = 0;
-        mote__attend_args args = { .q = p->q + r * wide + h0 * c->head_dim, .n_heads = h1 - h0, .dim = c->head_dim, .window = refs,
-                                   .n_window = n_window, .window_fmt = seq->state.fmt->id, .main = refs + n_window,
-                                   .sink = a->L->sink + h0, .scale = (float)pow((double)c->head_dim, -0.5),
-                                   .published = net->published, .out = p->o + r * wide + h0 * c->head_dim };
+        mote__attend_args args = { .q = p->q + r * wide + h0 * c->head_dim,
+                                   .n_heads = h1 - h0,
+                                   .dim = c->head_dim,
+                                   .window = refs,
+                                   .n_window = n_window,
+                                   .window_fmt = seq->state.fmt->id,
+                                   .main = refs + n_window,
+                                   .sink = a->L->sink + h0,
+                                   .scale = (float)pow((double)c->head_dim, -0.5),
+                                   .published = net->published,
+                                   .out = p->o + r * wide + h0 * c->head_dim };
         if (plan->ratio) {
             const int32_t *list = p->topk + row->slot * p->topk_room;
             n_main = p->n_topk[row->slot];
@@ -158,7 +187,8 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
         args.n_main = n_main;
         mote__attend(net->kern, &args, scratch);
         mote__act(net, args.out, (h1 - h0) * c->head_dim);
-        mote__rope_apply(args.out, h1 - h0, c->head_dim, angles_of(p, a->layer, row->slot), c->rope_dim, 1);
+        mote__rope_apply(args.out, h1 - h0, c->head_dim, angles_of(p, a->layer, row->slot),
+                         c->rope_dim, 1);
         mote__act(net, args.out, (h1 - h0) * c->head_dim);
     }
 }
@@ -172,12 +202,14 @@ static void trace_selection(mote__pass *p, size_t layer)
     for (size_t s = 0; s < p->n_slots; s++) {
         for (size_t k = p->n_topk[s]; k < p->topk_room; k++)
             p->topk[s * p->topk_room + k] = -1;
-        for (size_t k = p->n_candidates[s]; p->net->plan[layer].candidates == MOTE_CAND_MAKE && k < c->candidate_topk_blocks; k++)
+        for (size_t k = p->n_candidates[s];
+             p->net->plan[layer].candidates == MOTE_CAND_MAKE && k < c->candidate_topk_blocks; k++)
             p->candidates[s * c->candidate_topk_blocks + k] = -1;
     }
     t->i32(t->ctx, layer, "topk", p->topk, p->n_slots, p->topk_room);
     if (p->net->plan[layer].candidates == MOTE_CAND_MAKE)
-        t->i32(t->ctx, layer, "candidate_blocks", p->candidates, p->n_slots, c->candidate_topk_blocks);
+        t->i32(t->ctx, layer, "candidate_blocks", p->candidates, p->n_slots,
+               c->candidate_topk_blocks);
 }
 
 int mote__attention(mote__pass *p, size_t layer)
@@ -189,13 +221,21 @@ int mote__attention(mote__pass *p, size_t layer)
     struct attention a = { .p = p, .layer = layer, .L = L };
     size_t wide = c->n_heads * c->head_dim, n = p->n_rows, low = c->o_groups * c->o_lora_rank;
     int rc;
-    mote__linear_job job = { .w = &L->wq_a, .x = mote__linear_input(net, &L->wq_a, p->x, n, p->xq), .ldx = c->hidden_size, .n_rows = n,
-                             .y = p->qr, .ldy = c->q_lora_rank };
+    mote__linear_job job = { .w = &L->wq_a,
+                             .x = mote__linear_input(net, &L->wq_a, p->x, n, p->xq),
+                             .ldx = c->hidden_size,
+                             .n_rows = n,
+                             .y = p->qr,
+                             .ldy = c->q_lora_rank };
     if ((rc = mote__pass_linear(p, &job, 1)))
         return rc;
     mote__pool_for(net->pool, n, 8, norm_queries, &a);
-    job = (mote__linear_job){ .w = &L->wq_b, .x = mote__linear_input(net, &L->wq_b, p->qr, n, p->xq), .ldx = c->q_lora_rank, .n_rows = n,
-                              .y = p->q, .ldy = wide };
+    job = (mote__linear_job){ .w = &L->wq_b,
+                              .x = mote__linear_input(net, &L->wq_b, p->qr, n, p->xq),
+                              .ldx = c->q_lora_rank,
+                              .n_rows = n,
+                              .y = p->q,
+                              .ldy = wide };
     if ((rc = mote__pass_linear(p, &job, 1)))
         return rc;
     mote__pool_for(net->pool, n, 2, rotate_queries, &a);
@@ -218,18 +258,30 @@ int mote__attention(mote__pass *p, size_t layer)
     for (size_t g = 0; g < c->o_groups; g++) {
         group[g] = L->wo_a;
         group[g].n_out = c->o_lora_rank;
-        size_t row0 = g * c->o_lora_rank, bits = L->wo_a.kind == MOTE_W_F32 ? 32 : L->wo_a.kind == MOTE_W_BF16 ? 16 : L->wo_a.kind == MOTE_W_FP8 ? 8 : 4;
+        size_t row0 = g * c->o_lora_rank, bits = L->wo_a.kind == MOTE_W_F32    ? 32
+                                                 : L->wo_a.kind == MOTE_W_BF16 ? 16
+                                                 : L->wo_a.kind == MOTE_W_FP8  ? 8
+                                                                               : 4;
         group[g].data += row0 * in * bits / 8;
         if (L->wo_a.kind == MOTE_W_FP8)
             group[g].scale_row0 += row0;
         else if (L->wo_a.kind >= MOTE_W_MXFP4)
             group[g].scale += row0 * L->wo_a.scale_stride;
-        p->jobs[g] = (mote__linear_job){ .w = &group[g], .x = p->o + g * in, .ldx = wide, .n_rows = n, .y = p->low + row0, .ldy = low };
+        p->jobs[g] = (mote__linear_job){ .w = &group[g],
+                                         .x = p->o + g * in,
+                                         .ldx = wide,
+                                         .n_rows = n,
+                                         .y = p->low + row0,
+                                         .ldy = low };
     }
     if ((rc = mote__pass_linear(p, p->jobs, c->o_groups)))
         return rc;
     mote__act(net, p->low, n * low);
-    job = (mote__linear_job){ .w = &L->wo_b, .x = mote__linear_input(net, &L->wo_b, p->low, n, p->xq), .ldx = low, .n_rows = n, .y = p->y,
+    job = (mote__linear_job){ .w = &L->wo_b,
+                              .x = mote__linear_input(net, &L->wo_b, p->low, n, p->xq),
+                              .ldx = low,
+                              .n_rows = n,
+                              .y = p->y,
                               .ldy = c->hidden_size };
     if ((rc = mote__pass_linear(p, &job, 1)))
         return rc;

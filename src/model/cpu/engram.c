@@ -1,11 +1,16 @@
-/* Engram: a gated lookup of hashed n-grams, added to every residual copy. Rows are read from the mapped table; which rows
- * depends on token ids alone. Source: docs/engram.md. */
+/* Engram: a gated lookup of hashed n-grams, added to every residual copy. Rows are read from the
+ * mapped table; which rows depends on token ids alone. Source: docs/engram.md. */
 #include <math.h>
 
 #include "model/cpu/pass.h"
 #include "num/formats.h"
 
-struct engram { mote__pass *p; const mote__layer_weights *L; const mote__engram_table *table; size_t layer; };
+struct engram {
+    mote__pass *p;
+    const mote__layer_weights *L;
+    const mote__engram_table *table;
+    size_t layer;
+};
 
 static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -13,13 +18,17 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
     struct engram *g = ctx;
     mote__pass *p = g->p;
     const mote__config *c = &p->net->config;
-    size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim, groups = dim / 32;
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim,
+           groups = dim / 32;
     for (size_t r = begin; r < end; r++) {
         uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
         const mote__row *at = &p->rows[r];
-        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[at->segment].seq->ids, at->pos);
+        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[at->segment].seq->ids,
+                          at->pos);
         for (size_t i = 0; i < n; i++)
-            p->net->kern->decode[MOTE_KV_FP8](p->e + (r * n + i) * dim, g->L->e_codes + row[i] * dim, g->L->e_scales + row[i] * groups, dim);
+            p->net->kern->decode[MOTE_KV_FP8](p->e + (r * n + i) * dim,
+                                              g->L->e_codes + row[i] * dim,
+                                              g->L->e_scales + row[i] * groups, dim);
     }
 }
 
@@ -32,7 +41,8 @@ static void trace_rows(const struct engram *g)
     for (size_t r = 0; t && t->i32 && r < p->n_rows; r++) {
         uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
         int32_t small[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
-        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[p->rows[r].segment].seq->ids, p->rows[r].pos);
+        mote__engram_rows(row, g->table, c, p->net->token_map,
+                          p->segments[p->rows[r].segment].seq->ids, p->rows[r].pos);
         for (size_t i = 0; i < n; i++)
             small[i] = (int32_t)row[i];
         t->i32(t->ctx, g->layer, "engram_ids", small, 1, n);
@@ -62,7 +72,8 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
         mote__act(p->net, kv, (n + 1) * d);
         for (size_t j = 0; j < n; j++) {
             const float *key = kv + j * d, *value = kv + n * d;
-            double inv = 1 / sqrt(p->net->kern->mean_square(h + j * d, d) + eps) / sqrt(p->net->kern->mean_square(key, d) + eps);
+            double inv = 1 / sqrt(p->net->kern->mean_square(h + j * d, d) + eps) /
+                         sqrt(p->net->kern->mean_square(key, d) + eps);
             double dot = dot3(h + j * d, g->L->e_qk + j * d, key, d) * inv / sqrt((double)d);
             double x = copysign(sqrt(fmax(fabs(dot), 1e-6)), dot), e = exp(-fabs(x));
             float gate = (float)(x >= 0 ? 1 / (1 + e) : e / (1 + e));
@@ -81,8 +92,12 @@ int mote__engram_add(mote__pass *p, size_t layer)
     size_t cols = L->e_wkv.n_in, width = L->e_wkv.n_out;
     trace_rows(&g);
     mote__pool_for(net->pool, p->n_rows, 4, gather_rows, &g);
-    mote__linear_job job = { .w = &L->e_wkv, .x = mote__linear_input(net, &L->e_wkv, p->e, p->n_rows, p->xq), .ldx = cols,
-                             .n_rows = p->n_rows, .y = p->ekv, .ldy = width };
+    mote__linear_job job = { .w = &L->e_wkv,
+                             .x = mote__linear_input(net, &L->e_wkv, p->e, p->n_rows, p->xq),
+                             .ldx = cols,
+                             .n_rows = p->n_rows,
+                             .y = p->ekv,
+                             .ldy = width };
     int rc = mote__pass_linear(p, &job, 1);
     if (rc)
         return rc;

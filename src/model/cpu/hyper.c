@@ -1,5 +1,6 @@
-/* Hyper-connections (mHC, Single-Pass): the residual stream is hc copies; a sublayer reads one mixture of them and adds its
- * output to a doubly-normalised mixture. Source: docs/architecture.md, "Residual copies". */
+/* Hyper-connections (mHC, Single-Pass): the residual stream is hc copies; a sublayer reads one
+ * mixture of them and adds its output to a doubly-normalised mixture. Source: docs/architecture.md,
+ * "Residual copies". */
 #include <math.h>
 
 #include "model/cpu/pass.h"
@@ -10,7 +11,8 @@ static double sigmoid(double x)
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-/* comb [n][n]: row softmax + eps, one column normalisation, then iters-1 times (row, column), each dividing by (sum + eps) */
+/* comb [n][n]: row softmax + eps, one column normalisation, then iters-1 times (row, column), each
+ * dividing by (sum + eps) */
 static void sinkhorn(double *m, size_t n, size_t iters, double eps)
 {
     for (size_t i = 0; i < n; i++) {
@@ -43,7 +45,10 @@ static void sinkhorn(double *m, size_t n, size_t iters, double eps)
     }
 }
 
-struct mixes { mote__pass *p; const mote__hc *hc; };
+struct mixes {
+    mote__pass *p;
+    const mote__hc *hc;
+};
 
 static void mixes_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -54,12 +59,16 @@ static void mixes_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t n = c->hc_mult, width = n * c->hidden_size, cols = (2 + n) * n;
     const float *base = m->hc->base, *scale = m->hc->scale;
     for (size_t r = begin; r < end; r++) {
-        const float *z = p->xq + r * cols;       /* raw products, see mote__hyper_mixes */
-        double inv = 1 / sqrt(p->net->kern->mean_square(p->h + p->rows[r].slot * width, width) + (double)c->rms_norm_eps);
+        const float *z = p->xq + r * cols; /* raw products, see mote__hyper_mixes */
+        double inv = 1 / sqrt(p->net->kern->mean_square(p->h + p->rows[r].slot * width, width) +
+                              (double)c->rms_norm_eps);
         double comb[MOTE_MAX_HC * MOTE_MAX_HC];
         for (size_t j = 0; j < n; j++) {
-            p->next[r * n + j] = (float)(sigmoid((double)z[j] * inv * (double)scale[0] + (double)base[j]) + (double)c->hc_eps);
-            p->post[r * n + j] = (float)(2 * sigmoid((double)z[n + j] * inv * (double)scale[1] + (double)base[n + j]));
+            p->next[r * n + j] = (float)(sigmoid((double)z[j] * inv * (double)scale[0] +
+                                                 (double)base[j]) +
+                                         (double)c->hc_eps);
+            p->post[r * n + j] = (float)(2 * sigmoid((double)z[n + j] * inv * (double)scale[1] +
+                                                     (double)base[n + j]));
         }
         for (size_t j = 0; j < n * n; j++)
             comb[j] = (double)z[2 * n + j] * inv * (double)scale[2] + (double)base[2 * n + j];
@@ -73,7 +82,13 @@ int mote__hyper_mixes(mote__pass *p, const mote__hc *hc)
 {
     const mote__config *c = &p->net->config;
     size_t width = c->hc_mult * c->hidden_size, cols = (2 + c->hc_mult) * c->hc_mult;
-    mote__linear_job job = { .w = &hc->fn, .x = p->h, .ldx = width, .n_rows = p->n_rows, .rows = p->slots, .y = p->xq, .ldy = cols };
+    mote__linear_job job = { .w = &hc->fn,
+                             .x = p->h,
+                             .ldx = width,
+                             .n_rows = p->n_rows,
+                             .rows = p->slots,
+                             .y = p->xq,
+                             .ldy = cols };
     int rc = mote__pass_linear(p, &job, 1);
     if (rc)
         return rc;
@@ -83,7 +98,11 @@ int mote__hyper_mixes(mote__pass *p, const mote__hc *hc)
 }
 
 _Static_assert((int)MOTE_MAX_HC <= (int)MOTE_MAX_COPIES, "kernels have room for all copies");
-struct collapse { mote__pass *p; const float *mix, *norm; int by_slot; };
+struct collapse {
+    mote__pass *p;
+    const float *mix, *norm;
+    int by_slot;
+};
 
 static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -93,7 +112,8 @@ static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
     const mote__config *c = &p->net->config;
     size_t n = c->hc_mult, d = c->hidden_size;
     for (size_t r = begin; r < end; r++) {
-        const float *h = p->h + p->rows[r].slot * n * d, *mix = k->mix + (k->by_slot ? p->rows[r].slot : r) * n;
+        const float *h = p->h + p->rows[r].slot * n * d,
+                    *mix = k->mix + (k->by_slot ? p->rows[r].slot : r) * n;
         float *x = p->x + r * d;
         p->net->kern->collapse(x, h, mix, n, d);
         mote__act(p->net, x, d);
@@ -121,4 +141,7 @@ static void expand_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-void mote__hyper_expand(mote__pass *p) { mote__pool_for(p->net->pool, p->n_rows, 4, expand_rows, p); }
+void mote__hyper_expand(mote__pass *p)
+{
+    mote__pool_for(p->net->pool, p->n_rows, 4, expand_rows, p);
+}

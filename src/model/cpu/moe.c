@@ -1,18 +1,24 @@
-/* Mixture of experts: the router picks, rows are gathered by expert, three linears per expert run for all its rows at once, and
- * each row adds its experts' outputs in ascending expert order, the shared expert last. */
+/* Mixture of experts: the router picks, rows are gathered by expert, three linears per expert run
+ * for all its rows at once, and each row adds its experts' outputs in ascending expert order, the
+ * shared expert last. */
 #include <math.h>
 #include <string.h>
 
 #include "model/cpu/pass.h"
 
-struct moe { mote__pass *p; size_t layer; size_t n_pairs; const float *pair_weight; };
+struct moe {
+    mote__pass *p;
+    size_t layer;
+    size_t n_pairs;
+    const float *pair_weight;
+};
 
 static double score(mote__score_func f, double z)
 {
     double e = exp(-fabs(z));
     if (f == MOTE_SCORE_SIGMOID)
         return z >= 0 ? 1 / (1 + e) : e / (1 + e);
-    return sqrt(fmax(z, 0) + log1p(e));                    /* sqrt(softplus(z)) */
+    return sqrt(fmax(z, 0) + log1p(e)); /* sqrt(softplus(z)) */
 }
 
 static void route_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -93,7 +99,8 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         float *y = p->y + r * d;
         memset(y, 0, d * sizeof *y);
-        for (size_t i = 0; i <= k; i++) {                  /* pair numbers of a row ascend with the expert; the shared one is last */
+        /* pair numbers of a row ascend with the expert; the shared one is last */
+        for (size_t i = 0; i <= k; i++) {
             float *out = p->pair_out + (size_t)p->pair_row[r * (k + 1) + i] * d;
             mote__act(p->net, out, d);
             for (size_t j = 0; j < d; j++)
@@ -107,9 +114,11 @@ static void trace_router(mote__pass *p, size_t layer)
 {
     const mote__trace *t = p->net->trace;
     if (t && t->i32)
-        t->i32(t->ctx, layer, "router_ids", p->expert_id, p->n_rows, p->net->config.n_experts_per_token);
+        t->i32(t->ctx, layer, "router_ids", p->expert_id, p->n_rows,
+               p->net->config.n_experts_per_token);
     if (t && t->f32)
-        t->f32(t->ctx, layer, "router_weights", p->expert_weight, p->n_rows, p->net->config.n_experts_per_token);
+        t->f32(t->ctx, layer, "router_weights", p->expert_weight, p->n_rows,
+               p->net->config.n_experts_per_token);
 }
 
 static int any_scaled(const mote__layer_weights *L, size_t n_experts)
@@ -125,21 +134,26 @@ int mote__moe(mote__pass *p, size_t layer)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[layer];
-    size_t d = c->hidden_size, inter = c->moe_intermediate_size, k = c->n_experts_per_token, n = p->n_rows, n_experts = c->n_routed_experts;
+    size_t d = c->hidden_size, inter = c->moe_intermediate_size, k = c->n_experts_per_token,
+           n = p->n_rows, n_experts = c->n_routed_experts;
     struct moe m = { .p = p, .layer = layer };
     int rc;
-    if (n_experts) {                           /* a dense layer is its shared expert */
-        mote__linear_job job = { .w = &L->gate, .x = p->x, .ldx = d, .n_rows = n, .y = p->router, .ldy = n_experts };
+    if (n_experts) { /* a dense layer is its shared expert */
+        mote__linear_job job = {
+            .w = &L->gate, .x = p->x, .ldx = d, .n_rows = n, .y = p->router, .ldy = n_experts
+        };
         if ((rc = mote__pass_linear(p, &job, 1)))
             return rc;
         mote__pool_for(net->pool, n, 4, route_rows, &m);
         trace_router(p, layer);
     }
 
-    /* pairs sorted by expert (counting sort keeps rows in order), the shared expert's rows behind them */
+    /* pairs sorted by expert (counting sort keeps rows in order), the shared expert's rows behind
+     * them */
     if (mote__buf_reserve(&p->work, (2 * n * (k + 1) + 2 * (n_experts + 1)) * 4))
         return MOTE_ENOMEM;
-    uint32_t *row_of = p->work.data, *start = row_of + n * (k + 1);    /* start[e]: first pair of expert e */
+    /* start[e]: first pair of expert e */
+    uint32_t *row_of = p->work.data, *start = row_of + n * (k + 1);
     memset(start, 0, (n_experts + 1) * sizeof *start);
     float *weight_of = (float *)(void *)(start + 2 * (n_experts + 1));
     uint32_t *fill = start + n_experts + 1;
@@ -167,7 +181,8 @@ int mote__moe(mote__pass *p, size_t layer)
     m.pair_weight = weight_of;
 
     size_t n_jobs = 0;
-    const float *xq = p->x;                    /* one rounded copy serves those that want it: widths of scaled weights are whole groups */
+    /* one rounded copy serves those that want it: widths of scaled weights are whole groups */
+    const float *xq = p->x;
     if (net->published && any_scaled(L, n_experts))
         xq = mote__linear_input(net, &(mote__mat){ .kind = MOTE_W_FP8, .n_in = d }, p->x, n, p->xq);
     for (size_t e = 0; e <= n_experts; e++) {
@@ -179,9 +194,14 @@ int mote__moe(mote__pass *p, size_t layer)
         const mote__mat *w[2] = { &x->w1, &x->w3 };
         for (int i = 0; i < 2; i++) {
             int scaled = w[i]->kind >= MOTE_W_FP8;
-            p->jobs[n_jobs++] = (mote__linear_job){ .w = w[i], .x = scaled ? xq : p->x, .ldx = d, .n_rows = rows,
+            p->jobs[n_jobs++] = (mote__linear_job){ .w = w[i],
+                                                    .x = scaled ? xq : p->x,
+                                                    .ldx = d,
+                                                    .n_rows = rows,
                                                     .rows = shared ? NULL : row_of + first,
-                                                    .y = (i ? p->pair_up : p->pair_gate) + first * inter, .ldy = inter };
+                                                    .y = (i ? p->pair_up : p->pair_gate) +
+                                                         first * inter,
+                                                    .ldy = inter };
         }
     }
     if (!(rc = mote__pass_linear(p, p->jobs, n_jobs))) {
@@ -194,8 +214,14 @@ int mote__moe(mote__pass *p, size_t layer)
             if (rows == 0)
                 continue;
             float *in = p->pair_gate + first * inter;
-            p->jobs[n_jobs++] = (mote__linear_job){ .w = &x->w2, .ldx = inter, .n_rows = rows, .y = p->pair_out + first * d, .ldy = d,
-                                                    .x = mote__linear_input(net, &x->w2, in, rows, p->pair_up + first * inter) };
+            p->jobs[n_jobs++] = (mote__linear_job){
+                .w = &x->w2,
+                .ldx = inter,
+                .n_rows = rows,
+                .y = p->pair_out + first * d,
+                .ldy = d,
+                .x = mote__linear_input(net, &x->w2, in, rows, p->pair_up + first * inter)
+            };
         }
         rc = mote__pass_linear(p, p->jobs, n_jobs);
     }

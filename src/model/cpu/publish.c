@@ -1,19 +1,24 @@
-/* KV sources: from attention inputs to global KV entries. A group of `ratio` tokens is pooled into one latent; the unrotated
- * latent gives the indexer key, the rotated one is stored as main KV. Source: docs/architecture.md, "CSA2". */
+/* KV sources: from attention inputs to global KV entries. A group of `ratio` tokens is pooled into
+ * one latent; the unrotated latent gives the indexer key, the rotated one is stored as main KV.
+ * Source: docs/architecture.md, "CSA2". */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "model/cpu/pass.h"
 
-struct entry { mote__seq *seq; size_t number; const float *rows[2 * MOTE_MAX_RATIO]; /* kv, gate of each token of the group */ };
+struct entry {
+    mote__seq *seq;
+    size_t number;
+    const float *rows[2 * MOTE_MAX_RATIO]; /* kv, gate of each token of the group */
+};
 
 struct publish {
     mote__pass *p;
     size_t layer, source, ratio;
     struct entry *entries;
     size_t n_entries;
-    float *latent, *index;         /* [n_entries][head_dim], [n_entries][index_head_dim] */
+    float *latent, *index; /* [n_entries][head_dim], [n_entries][index_head_dim] */
 };
 
 /* softmax over the group, per channel, of the gate weighs kv */
@@ -45,7 +50,8 @@ static void make_latents(void *ctx, size_t begin, size_t end, int thread)
         else
             memcpy(latent, u->entries[i].rows[0], c->head_dim * sizeof *latent);
         mote__act(net, latent, c->head_dim);
-        net->kern->rmsnorm(latent, latent, net->weights.layers[u->layer].c_norm, c->head_dim, c->rms_norm_eps);
+        net->kern->rmsnorm(latent, latent, net->weights.layers[u->layer].c_norm, c->head_dim,
+                           c->rms_norm_eps);
         mote__act(net, latent, c->head_dim);
     }
 }
@@ -61,7 +67,8 @@ static void store(void *ctx, size_t begin, size_t end, int thread)
         float *latent = u->latent + i * c->head_dim, *key = u->index + i * c->index_head_dim;
         mote__rope_angles(angles, &net->rope[1], (uint64_t)u->entries[i].number * u->ratio);
         mote__act(net, key, c->index_head_dim);
-        net->kern->rmsnorm(key, key, net->weights.layers[u->layer].i_norm, c->index_head_dim, c->rms_norm_eps);
+        net->kern->rmsnorm(key, key, net->weights.layers[u->layer].i_norm, c->index_head_dim,
+                           c->rms_norm_eps);
         mote__act(net, key, c->index_head_dim);
         mote__rope_apply(key, 1, c->index_head_dim, angles, c->rope_dim, 0);
         mote__act(net, key, c->index_head_dim);
@@ -71,8 +78,9 @@ static void store(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Walk the published rows of one segment: complete groups become entries, the rest waits in the sequence's partial group.
- * The pending rows of earlier steps stay readable until the entries are made, so the new rest is kept in a second walk. */
+/* Walk the published rows of one segment: complete groups become entries, the rest waits in the
+ * sequence's partial group. The pending rows of earlier steps stay readable until the entries are
+ * made, so the new rest is kept in a second walk. */
 static void list_entries(struct publish *u, const mote__segment *s, size_t first_row, size_t n)
 {
     mote__pass *p = u->p;
@@ -85,8 +93,11 @@ static void list_entries(struct publish *u, const mote__segment *s, size_t first
         e->number = entry++;
         for (size_t k = 0; k < r; k++)
             for (int g = 0; g < (r > 1 ? 2 : 1); g++)
-                e->rows[2 * k + (size_t)g] = t + k < pending ? mote__kv_pending(&seq->state, u->source, t + k, g)
-                                                             : (g ? p->gate : p->key) + (first_row + t + k - pending) * d;
+                e->rows[2 * k + (size_t)g] = t + k < pending
+                                                 ? mote__kv_pending(&seq->state, u->source, t + k,
+                                                                    g)
+                                                 : (g ? p->gate : p->key) +
+                                                       (first_row + t + k - pending) * d;
     }
 }
 
@@ -98,11 +109,14 @@ static void keep_rest(struct publish *u, const mote__segment *s, size_t first_ro
     size_t pending = st->n_pending[u->source], all = pending + n, rest = all % r;
     s->seq->kv.n_entries[u->source] += all / r;
     for (size_t k = 0; k < rest; k++) {
-        size_t t = all - rest + k;                         /* counted from the start of the old partial group */
+        /* counted from the start of the old partial group */
+        size_t t = all - rest + k;
         if (t < pending)
-            continue;                                      /* it stays where it is: nothing was completed */
+            /* it stays where it is: nothing was completed */
+            continue;
         for (int g = 0; g < 2; g++)
-            memcpy(mote__kv_pending(st, u->source, k, g), (g ? p->gate : p->key) + (first_row + t - pending) * d, d * sizeof(float));
+            memcpy(mote__kv_pending(st, u->source, k, g),
+                   (g ? p->gate : p->key) + (first_row + t - pending) * d, d * sizeof(float));
     }
     st->n_pending[u->source] = rest;
 }
@@ -112,7 +126,10 @@ int mote__publish(mote__pass *p, size_t layer)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[layer];
-    struct publish u = { .p = p, .layer = layer, .source = (size_t)net->plan[layer].source, .ratio = net->plan[layer].ratio };
+    struct publish u = { .p = p,
+                         .layer = layer,
+                         .source = (size_t)net->plan[layer].source,
+                         .ratio = net->plan[layer].ratio };
     if (u.ratio == 1)
         for (size_t i = 0; i < p->n_segments; i++)
             assert(p->segments[i].seq->state.n_pending[u.source] == 0);
@@ -127,18 +144,29 @@ int mote__publish(mote__pass *p, size_t layer)
     if (n_new == 0)
         return 0;
     mote__linear_job jobs[2] = {
-        { .w = &L->c_wkv, .x = mote__linear_input(net, &L->c_wkv, p->x, p->n_rows, p->xq), .ldx = c->hidden_size, .n_rows = p->n_rows,
-          .y = p->key, .ldy = c->head_dim },
-        { .w = &L->c_gate, .x = p->x, .ldx = c->hidden_size, .n_rows = p->n_rows, .y = p->gate, .ldy = c->head_dim },
+        { .w = &L->c_wkv,
+          .x = mote__linear_input(net, &L->c_wkv, p->x, p->n_rows, p->xq),
+          .ldx = c->hidden_size,
+          .n_rows = p->n_rows,
+          .y = p->key,
+          .ldy = c->head_dim },
+        { .w = &L->c_gate,
+          .x = p->x,
+          .ldx = c->hidden_size,
+          .n_rows = p->n_rows,
+          .y = p->gate,
+          .ldy = c->head_dim },
     };
     if (u.ratio > 1)
-        jobs[0].x = p->x;                                  /* pooling stays in fp32 */
+        jobs[0].x = p->x; /* pooling stays in fp32 */
     int rc = mote__pass_linear(p, jobs, u.ratio > 1 ? 2 : 1);
     if (rc)
         return rc;
 
     size_t max_entries = n_new / u.ratio + p->n_segments;
-    if (mote__buf_reserve(&p->work, max_entries * (sizeof(struct entry) + (c->head_dim + c->index_head_dim) * sizeof(float))))
+    if (mote__buf_reserve(&p->work,
+                          max_entries * (sizeof(struct entry) +
+                                         (c->head_dim + c->index_head_dim) * sizeof(float))))
         return MOTE_ENOMEM;
     u.entries = p->work.data;
     u.latent = (float *)(void *)(u.entries + max_entries);
@@ -159,9 +187,15 @@ int mote__publish(mote__pass *p, size_t layer)
         if (walk == 0) {
             mote__pool_for(net->pool, u.n_entries, 1, make_latents, &u);
             if (net->trace && net->trace->f32)
-                net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries, c->head_dim);
-            mote__linear_job job = { .w = &L->i_wk, .ldx = c->head_dim, .n_rows = u.n_entries, .y = u.index, .ldy = c->index_head_dim,
-                                     .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries, p->xq) };
+                net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries,
+                                c->head_dim);
+            mote__linear_job job = { .w = &L->i_wk,
+                                     .ldx = c->head_dim,
+                                     .n_rows = u.n_entries,
+                                     .y = u.index,
+                                     .ldy = c->index_head_dim,
+                                     .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries,
+                                                             p->xq) };
             rc = mote__pass_linear(p, &job, 1);
             if (rc)
                 break;

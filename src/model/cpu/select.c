@@ -7,15 +7,17 @@
 #include "model/cpu/pass.h"
 #include "num/formats.h"
 
-/* PART: multiply-adds that are worth a piece of their own; GATHERED: tiles of candidates scored at once */
+/* PART: multiply-adds that are worth a piece of their own; GATHERED: tiles of candidates scored at
+ * once */
 enum { STRIP = MOTE_TOPK_STRIP, PART = 1 << 18, PARTS_A_THREAD = 4, GATHERED = 64 };
 
-/* Thread scratch: a strip of scores, gathered tiles of candidates, then what the generic formats need. */
+/* Thread scratch: a strip of scores, gathered tiles of candidates, then what the generic formats
+ * need. */
 struct scratch {
-    float *scores;             /* [STRIP], of whole tiles */
-    uint8_t *tiles, *tile_scales;    /* [GATHERED] */
-    float *keys;               /* [MOTE_INDEX_TILE][dim], generic formats */
-    float *dots;               /* [n_heads][MOTE_INDEX_TILE] */
+    float *scores;                /* [STRIP], of whole tiles */
+    uint8_t *tiles, *tile_scales; /* [GATHERED] */
+    float *keys;                  /* [MOTE_INDEX_TILE][dim], generic formats */
+    float *dots;                  /* [n_heads][MOTE_INDEX_TILE] */
 };
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -49,17 +51,25 @@ struct select {
     mote__pass *p;
     size_t layer, source, ratio;
     mote__candidates candidates;
-    size_t parts;              /* pieces a row's entries are cut into */
-    uint8_t *ops;              /* top-k states: one per thread (parts == 1), or one per (row, part) and one more */
-    size_t op_bytes;           /* of one: mote__topk, its memory, the memory of a block top-k */
-    float *maxima;             /* block maxima: one run of max_blocks floats per thread or per row */
+    size_t parts; /* pieces a row's entries are cut into */
+    /* top-k states: one per thread (parts == 1), or one per (row, part) and one more */
+    uint8_t *ops;
+    size_t op_bytes; /* of one: mote__topk, its memory, the memory of a block top-k */
+    /* block maxima: one run of max_blocks floats per thread or per row */
+    float *maxima;
     size_t max_blocks;
 };
 
-static const mote__seq *seq_of(const struct select *s, size_t row) { return s->p->segments[s->p->rows[row].segment].seq; }
+static const mote__seq *seq_of(const struct select *s, size_t row)
+{
+    return s->p->segments[s->p->rows[row].segment].seq;
+}
 
 /* The row scores its candidates alone */
-static int uses_candidates(const struct select *s, size_t row) { return s->candidates == MOTE_CAND_USE && !seq_of(s, row)->all_candidates; }
+static int uses_candidates(const struct select *s, size_t row)
+{
+    return s->candidates == MOTE_CAND_USE && !seq_of(s, row)->all_candidates;
+}
 
 /* Entries this row selects at most; what is visible bounds it, so it never passes the room. */
 static size_t row_topk(const struct select *s, size_t row)
@@ -68,29 +78,31 @@ static size_t row_topk(const struct select *s, size_t row)
     return want < s->p->topk_room ? want : s->p->topk_room;
 }
 
-struct query {                 /* one row on its way */
+struct query { /* one row on its way */
     const struct select *s;
     const mote__seq *seq;
-    size_t row, n;             /* live row, visible entries */
+    size_t row, n; /* live row, visible entries */
     const mote__kv_source *src;
     mote__index_query iq;
     struct scratch t;
-    const float *q;            /* generic formats: rounded as the keys are */
+    const float *q; /* generic formats: rounded as the keys are */
 };
 
 static float round_if(int on, float x) { return on ? mote__bf16_round(x) : x; }
 
 /* Scores of n <= MOTE_INDEX_TILE entries whose keys are plain rows */
-static void score_rows(const struct query *k, const uint8_t *codes, const uint8_t *scales, size_t n, float *scores)
+static void score_rows(const struct query *k, const uint8_t *codes, const uint8_t *scales, size_t n,
+                       float *scores)
 {
     const mote__kern_ops *kern = k->s->p->net->kern;
     const mote__config *c = &k->s->p->net->config;
     size_t dim = c->index_head_dim;
     int rnd = k->iq.round_bf16;
     for (size_t e = 0; e < n; e++)
-        kern->decode[k->src->index->id](k->t.keys + e * dim, codes + e * k->src->index_code_bytes, scales + e * k->src->index_scale_bytes,
-                                        dim);
-    kern->dots(k->t.dots, MOTE_INDEX_TILE, k->q, dim, c->index_n_heads, k->t.keys, dim, n, dim, 1.0f);
+        kern->decode[k->src->index->id](k->t.keys + e * dim, codes + e * k->src->index_code_bytes,
+                                        scales + e * k->src->index_scale_bytes, dim);
+    kern->dots(k->t.dots, MOTE_INDEX_TILE, k->q, dim, c->index_n_heads, k->t.keys, dim, n, dim,
+               1.0f);
     for (size_t e = 0; e < n; e++) {
         float sum = 0;
         for (size_t h = 0; h < c->index_n_heads; h++) {
@@ -109,7 +121,8 @@ static mote__kv_ref keys_at(const struct query *k, size_t e)
     size_t at = e % k->src->entries;
     if (k->src->index->id == MOTE_KV_MXFP4)
         at -= at % MOTE_INDEX_TILE;
-    return (mote__kv_ref){ keys.codes + at * k->src->index_code_bytes, keys.scales + at * k->src->index_scale_bytes };
+    return (mote__kv_ref){ keys.codes + at * k->src->index_code_bytes,
+                           keys.scales + at * k->src->index_scale_bytes };
 }
 
 /* Keys that are looked at soon: they lie anywhere, where no prefetcher of the CPU looks */
@@ -122,17 +135,21 @@ static void fetch_keys(const struct query *k, size_t e, size_t n)
         __builtin_prefetch(keys.scales + i, 0, 3);
 }
 
-/* Scores of at most STRIP entries from `first`, the start of a tile, up to `end`; of MXFP4 keys up to the end of the last tile. */
+/* Scores of at most STRIP entries from `first`, the start of a tile, up to `end`; of MXFP4 keys up
+ * to the end of the last tile. */
 static void score(const struct query *k, size_t first, size_t end, float *scores)
 {
-    mote__index_tiles runs[STRIP / MOTE_INDEX_TILE + 1];     /* one a block, which holds whole tiles */
+    /* one a block, which holds whole tiles */
+    mote__index_tiles runs[STRIP / MOTE_INDEX_TILE + 1];
     size_t n_runs = 0;
     float *start = scores;
     while (first < end) {
-        size_t here = k->src->entries - first % k->src->entries, n = end - first < here ? end - first : here;
+        size_t here = k->src->entries - first % k->src->entries,
+               n = end - first < here ? end - first : here;
         mote__kv_ref keys = keys_at(k, first);
         if (k->src->index->id == MOTE_KV_MXFP4) {
-            runs[n_runs++] = (mote__index_tiles){ keys.codes, keys.scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE };
+            runs[n_runs++] = (mote__index_tiles){ keys.codes, keys.scales,
+                                                  (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE };
         } else {
             n = n < MOTE_INDEX_TILE ? n : MOTE_INDEX_TILE;
             score_rows(k, keys.codes, keys.scales, n, scores);
@@ -140,7 +157,8 @@ static void score(const struct query *k, size_t first, size_t end, float *scores
         scores += n;
         first += n;
     }
-    if (n_runs)                                              /* plain rows have no integer form of the query */
+    /* plain rows have no integer form of the query */
+    if (n_runs)
         k->s->p->net->kern->index_scores(start, &k->iq, runs, n_runs);
 }
 
@@ -149,10 +167,15 @@ static mote__index_query coded_query(const mote__pass *p, size_t row)
 {
     const mote__config *c = &p->net->config;
     size_t n = c->index_n_heads * c->index_head_dim;
-    uint8_t *codes = p->iq_coded + row * mote__index_query_bytes(c->index_n_heads, c->index_head_dim);
-    return (mote__index_query){ .n_heads = c->index_n_heads, .dim = c->index_head_dim, .codes = (int8_t *)codes,
-                                .code_sum = (int32_t *)(void *)(codes + n), .scales = (float *)(void *)(codes + n + n / 32 * 4),
-                                .weights = p->iw + row * c->index_n_heads, .round_bf16 = p->net->published };
+    uint8_t *codes = p->iq_coded +
+                     row * mote__index_query_bytes(c->index_n_heads, c->index_head_dim);
+    return (mote__index_query){ .n_heads = c->index_n_heads,
+                                .dim = c->index_head_dim,
+                                .codes = (int8_t *)codes,
+                                .code_sum = (int32_t *)(void *)(codes + n),
+                                .scales = (float *)(void *)(codes + n + n / 32 * 4),
+                                .weights = p->iw + row * c->index_n_heads,
+                                .round_bf16 = p->net->published };
 }
 
 static void prepare(struct query *k, const struct select *s, size_t row, int thread)
@@ -167,7 +190,8 @@ static void prepare(struct query *k, const struct select *s, size_t row, int thr
     k->q = p->iq + row * c->index_n_heads * c->index_head_dim;
 }
 
-/* Entries [begin, end) of the row: push scores, note block maxima. begin is the start of a tile and of a candidate block. */
+/* Entries [begin, end) of the row: push scores, note block maxima. begin is the start of a tile and
+ * of a candidate block. */
 static void scan(const struct query *k, size_t begin, size_t end, mote__topk *best, float *maxima)
 {
     size_t bs = k->s->p->net->config.candidate_block_size;
@@ -180,34 +204,43 @@ static void scan(const struct query *k, size_t begin, size_t end, mote__topk *be
     }
 }
 
-/* Only entries inside the row's candidate blocks [begin, end) of its list. MXFP4 keys are gathered into tiles of their own: where
- * candidates are few, a tile of the cache holds one block of them and much else. Entries are numbered as they come in the list
- * of blocks; entry_of says which they are. */
+/* Only entries inside the row's candidate blocks [begin, end) of its list. MXFP4 keys are gathered
+ * into tiles of their own: where candidates are few, a tile of the cache holds one block of them
+ * and much else. Entries are numbered as they come in the list of blocks; entry_of says which they
+ * are. */
 static void scan_candidates(const struct query *k, size_t begin, size_t end, mote__topk *best)
 {
     enum { AHEAD = 8 };
     const mote__pass *p = k->s->p;
     const mote__config *c = &p->net->config;
     const int32_t *list = p->candidates + p->rows[k->row].slot * c->candidate_topk_blocks;
-    size_t bs = c->candidate_block_size, dim = c->index_head_dim, some = GATHERED * MOTE_INDEX_TILE / bs;
+    size_t bs = c->candidate_block_size, dim = c->index_head_dim,
+           some = GATHERED * MOTE_INDEX_TILE / bs;
     for (size_t i = begin, next; i < end; i = next) {
         next = end - i < some ? end : i + some;
         size_t n = 0;
         for (size_t b = i; b < next; b++) {
-            size_t e = (size_t)list[b] * bs, m = k->n - e < bs ? k->n - e : bs, tile = n / MOTE_INDEX_TILE;
+            size_t e = (size_t)list[b] * bs, m = k->n - e < bs ? k->n - e : bs,
+                   tile = n / MOTE_INDEX_TILE;
             mote__kv_ref keys = keys_at(k, e);
             if (b + AHEAD < end)
-                fetch_keys(k, (size_t)list[b + AHEAD] * bs, k->src->index->id == MOTE_KV_MXFP4 ? MOTE_INDEX_TILE : 1);
+                fetch_keys(k, (size_t)list[b + AHEAD] * bs,
+                           k->src->index->id == MOTE_KV_MXFP4 ? MOTE_INDEX_TILE : 1);
             if (k->src->index->id == MOTE_KV_MXFP4)
-                mote__index_tile_move(k->t.tiles + tile * MOTE_INDEX_TILE * dim / 2, k->t.tile_scales + tile * MOTE_INDEX_TILE * dim / 32,
-                                      n % MOTE_INDEX_TILE, keys.codes, keys.scales, e % MOTE_INDEX_TILE, m, dim);
+                mote__index_tile_move(k->t.tiles + tile * MOTE_INDEX_TILE * dim / 2,
+                                      k->t.tile_scales + tile * MOTE_INDEX_TILE * dim / 32,
+                                      n % MOTE_INDEX_TILE, keys.codes, keys.scales,
+                                      e % MOTE_INDEX_TILE, m, dim);
             else
                 score_rows(k, keys.codes, keys.scales, m, k->t.scores + n);
             n += m;
         }
         if (k->src->index->id == MOTE_KV_MXFP4)
             p->net->kern->index_scores(k->t.scores, &k->iq,
-                                       &(mote__index_tiles){ k->t.tiles, k->t.tile_scales, (n + MOTE_INDEX_TILE - 1) / MOTE_INDEX_TILE }, 1);
+                                       &(mote__index_tiles){ k->t.tiles, k->t.tile_scales,
+                                                             (n + MOTE_INDEX_TILE - 1) /
+                                                                 MOTE_INDEX_TILE },
+                                       1);
         mote__topk_push(best, k->t.scores, n, (uint32_t)(i * bs));
     }
 }
@@ -222,25 +255,32 @@ static void finish_entries(const struct select *s, size_t row, mote__topk *best)
     p->n_topk[slot] = (uint32_t)mote__topk_finish(best, out);
     if (uses_candidates(s, row))
         for (size_t i = 0; i < p->n_topk[slot]; i++)
-            out[i] = (uint32_t)p->candidates[slot * c->candidate_topk_blocks + out[i] / bs] * (uint32_t)bs + out[i] % (uint32_t)bs;
+            out[i] = (uint32_t)p->candidates[slot * c->candidate_topk_blocks + out[i] / bs] *
+                         (uint32_t)bs +
+                     out[i] % (uint32_t)bs;
 }
 
-static void finish_candidates(const struct select *s, size_t row, mote__topk *blocks, float *maxima, size_t n)
+static void finish_candidates(const struct select *s, size_t row, mote__topk *blocks, float *maxima,
+                              size_t n)
 {
     mote__pass *p = s->p;
     const mote__config *c = &p->net->config;
-    size_t slot = p->rows[row].slot, n_blocks = (n + c->candidate_block_size - 1) / c->candidate_block_size;
+    size_t slot = p->rows[row].slot,
+           n_blocks = (n + c->candidate_block_size - 1) / c->candidate_block_size;
     mote__topk_reset(blocks);
     if (n)
-        maxima[(n - 1) / c->candidate_block_size] = INFINITY;      /* the newest block always stays */
+        /* the newest block always stays */
+        maxima[(n - 1) / c->candidate_block_size] = INFINITY;
     mote__topk_push(blocks, maxima, n_blocks, 0);
-    p->n_candidates[slot] = (uint32_t)mote__topk_finish(blocks, (uint32_t *)p->candidates + slot * c->candidate_topk_blocks);
+    p->n_candidates[slot] = (uint32_t)mote__topk_finish(
+        blocks, (uint32_t *)p->candidates + slot * c->candidate_topk_blocks);
 }
 
 static mote__topk *op_init(const struct select *s, size_t i, size_t row)
 {
     mote__topk *best = (mote__topk *)(void *)(s->ops + i * s->op_bytes);
-    mote__topk_init(best, s->p->net->kern, row_topk(s, row), (uint8_t *)best + align64(sizeof *best));
+    mote__topk_init(best, s->p->net->kern, row_topk(s, row),
+                    (uint8_t *)best + align64(sizeof *best));
     return best;
 }
 
@@ -251,7 +291,8 @@ static void finish(const struct select *s, size_t row, size_t n, mote__topk *bes
     if (s->candidates == MOTE_CAND_MAKE) {
         mote__topk blocks;
         mote__topk_init(&blocks, s->p->net->kern, c->candidate_topk_blocks,
-                        (uint8_t *)best + align64(sizeof *best) + align64(mote__topk_bytes(s->p->topk_room)));
+                        (uint8_t *)best + align64(sizeof *best) +
+                            align64(mote__topk_bytes(s->p->topk_room)));
         finish_candidates(s, row, &blocks, maxima, n);
     }
 }
@@ -263,7 +304,8 @@ static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
         struct query k;
         prepare(&k, s, row, thread);
         mote__topk *best = op_init(s, (size_t)thread, row);
-        float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + (size_t)thread * s->max_blocks : NULL;
+        float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + (size_t)thread * s->max_blocks
+                                                        : NULL;
         if (uses_candidates(s, row))
             scan_candidates(&k, 0, s->p->n_candidates[s->p->rows[row].slot], best);
         else
@@ -272,8 +314,8 @@ static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Few rows, many entries: a row's entries are cut into parts whose winners are merged. The set of winners does not depend on
- * the cut, so neither does the result. */
+/* Few rows, many entries: a row's entries are cut into parts whose winners are merged. The set of
+ * winners does not depend on the cut, so neither does the result. */
 static void row_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     struct select *s = ctx;
@@ -287,18 +329,23 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
             scan_candidates(&k, n * part / s->parts, n * (part + 1) / s->parts, best);
         } else {
             enum { UNIT = 4 * MOTE_INDEX_TILE };
-            size_t units = (k.n + UNIT - 1) / UNIT, first = units * part / s->parts * UNIT, last = units * (part + 1) / s->parts * UNIT;
-            scan(&k, first, last < k.n ? last : k.n, best, s->candidates == MOTE_CAND_MAKE ? s->maxima + row * s->max_blocks : NULL);
+            size_t units = (k.n + UNIT - 1) / UNIT, first = units * part / s->parts * UNIT,
+                   last = units * (part + 1) / s->parts * UNIT;
+            scan(&k, first, last < k.n ? last : k.n, best,
+                 s->candidates == MOTE_CAND_MAKE ? s->maxima + row * s->max_blocks : NULL);
         }
     }
 }
 
 static void merge_parts(struct select *s, size_t row)
 {
-    mote__topk *best = op_init(s, s->p->n_rows * s->parts, row);                  /* one more state behind the parts' */
+    /* one more state behind the parts' */
+    mote__topk *best = op_init(s, s->p->n_rows * s->parts, row);
     for (size_t part = 0; part < s->parts; part++)
-        mote__topk_merge(best, (mote__topk *)(void *)(s->ops + (row * s->parts + part) * s->op_bytes));
-    finish(s, row, (size_t)((s->p->rows[row].pos + 1) / s->ratio), best, s->max_blocks ? s->maxima + row * s->max_blocks : NULL);
+        mote__topk_merge(best,
+                         (mote__topk *)(void *)(s->ops + (row * s->parts + part) * s->op_bytes));
+    finish(s, row, (size_t)((s->p->rows[row].pos + 1) / s->ratio), best,
+           s->max_blocks ? s->maxima + row * s->max_blocks : NULL);
 }
 
 /* Rotation, grids and scale of queries and weights; the integer form where keys are MXFP4 */
@@ -310,19 +357,24 @@ static void finish_queries(void *ctx, size_t begin, size_t end, int thread)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     size_t width = c->index_n_heads * c->index_head_dim;
-    float scale = (float)(pow((double)c->index_head_dim, -0.5) * pow((double)c->index_n_heads, -0.5));
+    float scale = (float)(pow((double)c->index_head_dim, -0.5) *
+                          pow((double)c->index_n_heads, -0.5));
     for (size_t r = begin; r < end; r++) {
         float *q = p->iq + r * width, *w = p->iw + r * c->index_n_heads;
         mote__act(net, q, width);
-        mote__rope_apply(q, c->index_n_heads, c->index_head_dim, p->angles[1] + p->rows[r].slot * c->rope_dim, c->rope_dim, 0);
+        mote__rope_apply(q, c->index_n_heads, c->index_head_dim,
+                         p->angles[1] + p->rows[r].slot * c->rope_dim, c->rope_dim, 0);
         mote__act(net, q, width);
-        const mote__kvfmt *f = p->segments[p->rows[r].segment].seq->kv.pool->layout.source[s->source].index;
+        const mote__kvfmt *f =
+            p->segments[p->rows[r].segment].seq->kv.pool->layout.source[s->source].index;
         mote__index_query iq = coded_query(p, r);
         if (f->id != MOTE_KV_MXFP4)
             mote__kvfmt_round(f, q, width);
         else
-            mote__index_query_encode((int8_t *)(uintptr_t)iq.codes, (int32_t *)(uintptr_t)iq.code_sum, (float *)(uintptr_t)iq.scales, q,
-                                     c->index_n_heads, c->index_head_dim);
+            mote__index_query_encode((int8_t *)(uintptr_t)iq.codes,
+                                     (int32_t *)(uintptr_t)iq.code_sum,
+                                     (float *)(uintptr_t)iq.scales, q, c->index_n_heads,
+                                     c->index_head_dim);
         mote__act(net, w, c->index_n_heads);
         for (size_t h = 0; h < c->index_n_heads; h++)
             w[h] *= scale;
@@ -330,8 +382,8 @@ static void finish_queries(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Queries and head weights of all rows: iq [rows][heads][dim] rotated (and on its format's grid where the keys are decoded to
- * fp32), iw [rows][heads]. */
+/* Queries and head weights of all rows: iq [rows][heads][dim] rotated (and on its format's grid
+ * where the keys are decoded to fp32), iw [rows][heads]. */
 static int make_queries(const struct select *s)
 {
     mote__pass *p = s->p;
@@ -340,9 +392,18 @@ static int make_queries(const struct select *s)
     const mote__layer_weights *L = &net->weights.layers[s->layer];
     size_t width = c->index_n_heads * c->index_head_dim;
     mote__linear_job jobs[2] = {
-        { .w = &L->i_wq, .x = mote__linear_input(net, &L->i_wq, p->qr, p->n_rows, p->xq), .ldx = c->q_lora_rank, .n_rows = p->n_rows,
-          .y = p->iq, .ldy = width },
-        { .w = &L->i_w, .x = p->x, .ldx = c->hidden_size, .n_rows = p->n_rows, .y = p->iw, .ldy = c->index_n_heads },
+        { .w = &L->i_wq,
+          .x = mote__linear_input(net, &L->i_wq, p->qr, p->n_rows, p->xq),
+          .ldx = c->q_lora_rank,
+          .n_rows = p->n_rows,
+          .y = p->iq,
+          .ldy = width },
+        { .w = &L->i_w,
+          .x = p->x,
+          .ldx = c->hidden_size,
+          .n_rows = p->n_rows,
+          .y = p->iw,
+          .ldy = c->index_n_heads },
     };
     int rc = mote__pass_linear(p, jobs, 1);
     if (rc)
@@ -359,11 +420,16 @@ int mote__select(mote__pass *p, size_t layer)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_plan *plan = &net->plan[layer];
-    struct select s = { .p = p, .layer = layer, .source = (size_t)plan->source, .ratio = plan->ratio, .candidates = plan->candidates };
+    struct select s = { .p = p,
+                        .layer = layer,
+                        .source = (size_t)plan->source,
+                        .ratio = plan->ratio,
+                        .candidates = plan->candidates };
     int rc = make_queries(&s);
     if (rc)
         return rc;
-    /* the row with most to score, and how many parts that makes where rows are fewer than threads */
+    /* the row with most to score, and how many parts that makes where rows are fewer than threads
+     */
     size_t n_max = 0, most = 0, threads = (size_t)mote__pool_threads(net->pool);
     for (size_t r = 0; r < p->n_rows; r++) {
         size_t n = (size_t)((p->rows[r].pos + 1) / s.ratio);
@@ -377,12 +443,18 @@ int mote__select(mote__pass *p, size_t layer)
     s.parts = worth < most_parts ? worth : most_parts;
     s.parts = s.parts > 1 ? s.parts : 1;
     /* room for as many parts as there can be from the start, so that a growing context finds it */
-    size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads, runs = s.parts == 1 ? threads : p->n_rows;
+    size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads,
+           runs = s.parts == 1 ? threads : p->n_rows;
     s.op_bytes = align64(sizeof(mote__topk)) + align64(mote__topk_bytes(p->topk_room)) +
-                 (s.candidates == MOTE_CAND_MAKE ? align64(mote__topk_bytes(c->candidate_topk_blocks)) : 0);
-    s.max_blocks = s.candidates == MOTE_CAND_MAKE ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size) : 0;
+                 (s.candidates == MOTE_CAND_MAKE
+                      ? align64(mote__topk_bytes(c->candidate_topk_blocks))
+                      : 0);
+    s.max_blocks = s.candidates == MOTE_CAND_MAKE
+                       ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size)
+                       : 0;
     mote__buf *maxima = &p->maxima, *ops = &p->topk_states;
-    if (mote__buf_reserve(ops, states * s.op_bytes) || mote__buf_reserve(maxima, runs * s.max_blocks * sizeof(float)))
+    if (mote__buf_reserve(ops, states * s.op_bytes) ||
+        mote__buf_reserve(maxima, runs * s.max_blocks * sizeof(float)))
         return MOTE_ENOMEM;
     s.ops = ops->data;
     s.maxima = maxima->data;

@@ -9,7 +9,8 @@
 
 unsigned mote__key_slot(const char *key, size_t n)
 {
-    const char *open = memchr(key, '{', n), *end = open ? memchr(open, '}', n - (size_t)(open - key)) : NULL;
+    const char *open = memchr(key, '{', n),
+               *end = open ? memchr(open, '}', n - (size_t)(open - key)) : NULL;
     if (end && end > open + 1) {
         key = open + 1;
         n = (size_t)(end - key);
@@ -30,9 +31,10 @@ static int set_address(mote__server *s, const char *host, size_t n_host, unsigne
     if (port < 1 || port > 65535 || n_host >= sizeof s->host)
         return -1;
     for (size_t i = 0; i < n_host; i++)
-        if ((unsigned char)host[i] <= ' ' || (unsigned char)host[i] >= 0x7f || host[i] == '/' || host[i] == '@')
+        if ((unsigned char)host[i] <= ' ' || (unsigned char)host[i] >= 0x7f || host[i] == '/' ||
+            host[i] == '@')
             return -1;
-    if (n_host != 1 || *host != '?')       /* '?' and nothing: the one that says so */
+    if (n_host != 1 || *host != '?') /* '?' and nothing: the one that says so */
         memcpy(s->host, host, n_host);
     return 0;
 }
@@ -51,7 +53,8 @@ static long read_number(const char *text, const char *end)
     return v;
 }
 
-int mote__redirection_read(const char *text, size_t n, int *is_ask, unsigned *slot, mote__server *to)
+int mote__redirection_read(const char *text, size_t n, int *is_ask, unsigned *slot,
+                           mote__server *to)
 {
     static const char *const names[2] = { "MOVED ", "ASK " };
     const char *end = text + n;
@@ -61,7 +64,8 @@ int mote__redirection_read(const char *text, size_t n, int *is_ask, unsigned *sl
     if (*is_ask == 2)
         return -1;
     text += strlen(names[*is_ask]);
-    const char *space = memchr(text, ' ', (size_t)(end - text)), *colon = space ? memrchr(space, ':', (size_t)(end - space)) : NULL;
+    const char *space = memchr(text, ' ', (size_t)(end - text)),
+               *colon = space ? memrchr(space, ':', (size_t)(end - space)) : NULL;
     if (!colon)
         return -1;
     long number = read_number(text, space), port = read_number(colon + 1, end);
@@ -104,7 +108,8 @@ int mote__cluster_next_probe(mote__cluster *k)
     return (int)next;
 }
 
-/* The node at an address; a new one is let in with the log-in of the one that told of it. -1: there is no room. Mutex held. */
+/* The node at an address; a new one is let in with the log-in of the one that told of it. -1: there
+ * is no room. Mutex held. */
 static int find_node(mote__cluster *k, const mote__server *at, int told_by)
 {
     const mote__server *by = &k->nodes[told_by].server;
@@ -127,7 +132,9 @@ static void node_failed(mote__client *c, int node, const char *why)
     mote__node *n = &k->nodes[node];
     pthread_mutex_lock(&k->mutex);
     int was_down = n->down;
-    n->delay_ms = !was_down ? k->retry_ms : n->delay_ms * 2 < k->max_retry_ms ? n->delay_ms * 2 : k->max_retry_ms;
+    n->delay_ms = !was_down                           ? k->retry_ms
+                  : n->delay_ms * 2 < k->max_retry_ms ? n->delay_ms * 2
+                                                      : k->max_retry_ms;
     if (!was_down || c->probing)
         n->retry_at = mote__now_ms() + n->delay_ms;
     n->down = 1;
@@ -135,8 +142,8 @@ static void node_failed(mote__client *c, int node, const char *why)
     if (!was_down && k->log) {
         char line[600];
         int v6 = strchr(n->server.host, ':') != NULL;
-        snprintf(line, sizeof line, "redis://%s%s%s:%u: %s; it is left out and tried again later", v6 ? "[" : "", n->server.host, v6 ? "]" : "",
-                 n->server.port, why);
+        snprintf(line, sizeof line, "redis://%s%s%s:%u: %s; it is left out and tried again later",
+                 v6 ? "[" : "", n->server.host, v6 ? "]" : "", n->server.port, why);
         k->log(k->log_ctx, line);
     }
 }
@@ -145,17 +152,23 @@ static void node_failed(mote__client *c, int node, const char *why)
 static void learn_slots(mote__cluster *k, const redisReply *r, int told_by)
 {
     if (r->type != REDIS_REPLY_ARRAY)
-        return;                            /* an error: it is one server alone, or will not tell */
+        /* an error: it is one server alone, or will not tell */
+        return;
     for (size_t i = 0; i < r->elements; i++) {
-        const redisReply *e = r->element[i], *owner = e->type == REDIS_REPLY_ARRAY && e->elements >= 3 ? e->element[2] : NULL;
-        if (!owner || e->element[0]->type != REDIS_REPLY_INTEGER || e->element[1]->type != REDIS_REPLY_INTEGER ||
-            owner->type != REDIS_REPLY_ARRAY || owner->elements < 2 || owner->element[1]->type != REDIS_REPLY_INTEGER)
+        const redisReply *e = r->element[i],
+                         *owner = e->type == REDIS_REPLY_ARRAY && e->elements >= 3 ? e->element[2]
+                                                                                   : NULL;
+        if (!owner || e->element[0]->type != REDIS_REPLY_INTEGER ||
+            e->element[1]->type != REDIS_REPLY_INTEGER || owner->type != REDIS_REPLY_ARRAY ||
+            owner->elements < 2 || owner->element[1]->type != REDIS_REPLY_INTEGER)
             continue;
-        long long first = e->element[0]->integer, last = e->element[1]->integer, port = owner->element[1]->integer;
+        long long first = e->element[0]->integer, last = e->element[1]->integer,
+                  port = owner->element[1]->integer;
         const redisReply *host = owner->element[0];
         mote__server at;
         if (first < 0 || last >= MOTE_SLOTS || first > last || port < 1 || port > 65535 ||
-            set_address(&at, host->str ? host->str : "", host->type == REDIS_REPLY_STRING ? host->len : 0, (unsigned long)port))
+            set_address(&at, host->str ? host->str : "",
+                        host->type == REDIS_REPLY_STRING ? host->len : 0, (unsigned long)port))
             continue;
         pthread_mutex_lock(&k->mutex);
         int node = find_node(k, &at, told_by);
@@ -206,7 +219,9 @@ static void fail(mote__client *c, int node, const char *why)
 
 static void explore(mote__client *c, int node)
 {
-    if (!c->exploring && !mote__redis_send_words(c->connections[node], 2, (const char *[]){ "CLUSTER", "SLOTS" }, MOTE_REDIS_SLOTS, NULL))
+    if (!c->exploring &&
+        !mote__redis_send_words(c->connections[node], 2, (const char *[]){ "CLUSTER", "SLOTS" },
+                                MOTE_REDIS_SLOTS, NULL))
         c->exploring = 1;
 }
 
@@ -223,7 +238,8 @@ static mote__redis *connection(mote__client *c, int node)
             (*r)->fd = -1;
     }
     if (*r && (*r)->fd < 0) {
-        if (mote__redis_open(*r, &c->cluster->nodes[node].server, c->max_reply, &c->patience, &why)) {
+        if (mote__redis_open(*r, &c->cluster->nodes[node].server, c->max_reply, &c->patience,
+                             &why)) {
             node_failed(c, node, why);
             return NULL;
         }
@@ -240,7 +256,9 @@ static void send_to(mote__client *c, mote__ask *ask, int node, int asking)
     mote__redis *r = connection(c, node);
     ask->node = node;
     ask->state = MOTE_ASK_WAITING;
-    if (!r || (asking && mote__redis_send_words(r, 1, (const char *[]){ "ASKING" }, MOTE_REDIS_IGNORE, NULL)) ||
+    if (!r ||
+        (asking &&
+         mote__redis_send_words(r, 1, (const char *[]){ "ASKING" }, MOTE_REDIS_IGNORE, NULL)) ||
         mote__redis_send(r, ask->command, ask->n_bytes, MOTE_REDIS_ASK, ask))
         ask->state = MOTE_ASK_FAILED;
 }
@@ -257,7 +275,8 @@ static int choose(mote__cluster *k, unsigned slot)
     return node;
 }
 
-void mote__client_send(mote__client *c, mote__ask *ask, int n, const char **words, const size_t *sizes)
+void mote__client_send(mote__client *c, mote__ask *ask, int n, const char **words,
+                       const size_t *sizes)
 {
     *ask = (mote__ask){ .state = MOTE_ASK_FAILED, .slot = mote__key_slot(words[1], sizes[1]) };
     int bytes = redisFormatCommandArgv(&ask->command, n, words, sizes);
@@ -271,7 +290,8 @@ void mote__client_send(mote__client *c, mote__ask *ask, int n, const char **word
         send_to(c, ask, ask->node, 0);
 }
 
-static void redirect(mote__client *c, mote__ask *ask, int is_ask, unsigned slot, const mote__server *to)
+static void redirect(mote__client *c, mote__ask *ask, int is_ask, unsigned slot,
+                     const mote__server *to)
 {
     mote__cluster *k = c->cluster;
     pthread_mutex_lock(&k->mutex);
@@ -283,11 +303,15 @@ static void redirect(mote__client *c, mote__ask *ask, int is_ask, unsigned slot,
     if (node < 0 || ++ask->hops > MOTE_HOPS)
         return;
     send_to(c, ask, node, is_ask);
-    if (!is_ask && ask->state == MOTE_ASK_WAITING)           /* where one slot moved, others have */
+    /* where one slot moved, others have */
+    if (!is_ask && ask->state == MOTE_ASK_WAITING)
         explore(c, node);
 }
 
-typedef struct turn { mote__client *client; int node; } turn;
+typedef struct turn {
+    mote__client *client;
+    int node;
+} turn;
 
 static int on_reply(void *ctx, mote__redis_waiting *w, redisReply *reply, const char **why)
 {
@@ -317,7 +341,8 @@ static int on_reply(void *ctx, mote__redis_waiting *w, redisReply *reply, const 
             rc = -1;
             if (ask)
                 ask->state = MOTE_ASK_FAILED;
-        } else if (ask && is_error && !mote__redirection_read(reply->str, reply->len, &is_ask, &slot, &to)) {
+        } else if (ask && is_error &&
+                   !mote__redirection_read(reply->str, reply->len, &is_ask, &slot, &to)) {
             redirect(t->client, ask, is_ask, slot, &to);
         } else if (ask) {
             ask->reply = reply;
@@ -348,7 +373,8 @@ static void turn_all(mote__client *c, int ms)
     for (nfds_t i = 0; i < n; i++) {
         const char *why = "";
         mote__redis *r = c->connections[nodes[i]];
-        if (fds[i].revents && r->fd == fds[i].fd && mote__redis_pump(r, on_reply, &(turn){ c, nodes[i] }, &why))
+        if (fds[i].revents && r->fd == fds[i].fd &&
+            mote__redis_pump(r, on_reply, &(turn){ c, nodes[i] }, &why))
             fail(c, nodes[i], why);
     }
 }
@@ -360,14 +386,17 @@ void mote__client_begin(mote__client *c)
         const char *why;
         mote__redis *r = c->connections[i];
         if (r && r->fd >= 0 && mote__redis_pump(r, on_reply, &(turn){ c, i }, &why))
-            forget_connection(c, i);       /* idle for too long, or started anew meanwhile: that is no failure */
+            /* idle for too long, or started anew meanwhile: that is no failure */
+            forget_connection(c, i);
     }
 }
 
 /* Another of the named servers may serve what one that failed was asked. */
 static int try_another(mote__client *c, mote__ask *ask)
 {
-    int node = ask->command && mote__patience_left(&c->patience) && !c->probing ? choose(c->cluster, ask->slot) : -1;
+    int node = ask->command && mote__patience_left(&c->patience) && !c->probing
+                   ? choose(c->cluster, ask->slot)
+                   : -1;
     if (node < 0 || node == ask->node || ++ask->hops > MOTE_HOPS)
         return 0;
     send_to(c, ask, node, 0);
@@ -376,7 +405,8 @@ static int try_another(mote__client *c, mote__ask *ask)
 
 void mote__client_wait(mote__client *c, mote__ask *ask)
 {
-    while (ask->state == MOTE_ASK_WAITING || (ask->state == MOTE_ASK_FAILED && try_another(c, ask))) {
+    while (ask->state == MOTE_ASK_WAITING ||
+           (ask->state == MOTE_ASK_FAILED && try_another(c, ask))) {
         if (ask->state == MOTE_ASK_FAILED)
             continue;
         int left = mote__patience_left(&c->patience);
@@ -385,7 +415,7 @@ void mote__client_wait(mote__client *c, mote__ask *ask)
             snprintf(why, sizeof why, "no answer within %d ms", c->patience.ms);
             fail(c, ask->node, why);
         } else if (c->cluster->nodes[ask->node].down && !c->probing) {
-            forget_connection(c, ask->node);                 /* another thread found out */
+            forget_connection(c, ask->node); /* another thread found out */
         } else {
             turn_all(c, left < 50 ? left : 50);
         }
@@ -435,7 +465,8 @@ void mote__client_probe(mote__client *c)
             pthread_mutex_unlock(&k->mutex);
         }
     }
-    mote__client_begin(c);                 /* who owns what may be another matter now: ask one that is up */
+    /* who owns what may be another matter now: ask one that is up */
+    mote__client_begin(c);
     for (int i = 0; i < (int)k->n_nodes && up < 0; i++)
         if (!k->nodes[i].down && connection(c, i))
             up = i;

@@ -34,7 +34,7 @@ int mote__redis_attach(mote__redis *c, int fd, size_t max_reply)
     c->functions.createArray = make_array;
     c->reader->fn = &c->functions;
     c->reader->privdata = c;
-    c->reader->maxbuf = 0;                 /* keep the buffer from one block to the next */
+    c->reader->maxbuf = 0; /* keep the buffer from one block to the next */
     return 0;
 }
 
@@ -63,7 +63,8 @@ static int connect_next(mote__redis *c)
     return e;
 }
 
-int mote__redis_open(mote__redis *c, const mote__server *server, size_t max_reply, const mote__patience *p, const char **why)
+int mote__redis_open(mote__redis *c, const mote__server *server, size_t max_reply,
+                     const mote__patience *p, const char **why)
 {
     int rc = mote__redis_attach(c, -1, max_reply);
     *why = "out of memory";
@@ -81,7 +82,8 @@ int mote__redis_open(mote__redis *c, const mote__server *server, size_t max_repl
     if (!rc && server->db) {
         char db[16];
         snprintf(db, sizeof db, "%u", server->db);
-        rc = mote__redis_send_words(c, 2, (const char *[]){ "SELECT", db }, MOTE_REDIS_SELECT, NULL);
+        rc = mote__redis_send_words(c, 2, (const char *[]){ "SELECT", db }, MOTE_REDIS_SELECT,
+                                    NULL);
         *why = "out of memory";
     }
     if (rc)
@@ -96,27 +98,30 @@ void mote__redis_close(mote__redis *c)
     if (c->reader)
         redisReaderFree(c->reader);
     if (c->out.data)
-        explicit_bzero(c->out.data, c->out.capacity);        /* the log-in was there */
+        explicit_bzero(c->out.data, c->out.capacity); /* the log-in was there */
     mote__buf_deinit(&c->out);
     *c = (mote__redis){ .fd = -1 };
 }
 
 /* ---- commands ---- */
 
-int mote__redis_send(mote__redis *c, const char *command, size_t n, mote__redis_kind kind, void *ask)
+int mote__redis_send(mote__redis *c, const char *command, size_t n, mote__redis_kind kind,
+                     void *ask)
 {
-    if (c->sent > c->out.size / 2) {       /* what went makes room */
+    if (c->sent > c->out.size / 2) { /* what went makes room */
         c->out.size -= c->sent;
         memmove(c->out.data, (char *)c->out.data + c->sent, c->out.size);
         c->sent = 0;
     }
     if (c->n_waiting == MOTE_REDIS_WAITING || mote__buf_append(&c->out, command, n))
         return -1;
-    c->waiting[(c->first + c->n_waiting++) % MOTE_REDIS_WAITING] = (mote__redis_waiting){ kind, ask };
+    c->waiting[(c->first + c->n_waiting++) % MOTE_REDIS_WAITING] = (mote__redis_waiting){ kind,
+                                                                                          ask };
     return 0;
 }
 
-int mote__redis_send_words(mote__redis *c, int n, const char **words, mote__redis_kind kind, void *ask)
+int mote__redis_send_words(mote__redis *c, int n, const char **words, mote__redis_kind kind,
+                           void *ask)
 {
     char *command = NULL;
     int bytes = redisFormatCommandArgv(&command, n, words, NULL);
@@ -149,7 +154,8 @@ static int finish_connecting(mote__redis *c, const char **why)
         c->connecting = 0;
         return 0;
     }
-    close(c->fd);                          /* "localhost" is often two addresses, and only one is listened to */
+    /* "localhost" is often two addresses, and only one is listened to */
+    close(c->fd);
     c->fd = -1;
     if (c->next_address < c->addresses.n)
         e = connect_next(c);
@@ -160,7 +166,8 @@ static int finish_connecting(mote__redis *c, const char **why)
 static int push_out(mote__redis *c, const char **why)
 {
     while (c->sent < c->out.size) {
-        ssize_t n = send(c->fd, (const char *)c->out.data + c->sent, c->out.size - c->sent, MSG_NOSIGNAL);
+        ssize_t n = send(c->fd, (const char *)c->out.data + c->sent, c->out.size - c->sent,
+                         MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -211,7 +218,7 @@ int mote__redis_pump(mote__redis *c, mote__redis_handler handler, void *ctx, con
         return 0;
     if (push_out(c, why))
         return -1;
-    for (int i = 0; i < CHUNKS; i++) {     /* then the others get their turn */
+    for (int i = 0; i < CHUNKS; i++) { /* then the others get their turn */
         ssize_t n = recv(c->fd, c->chunk, sizeof c->chunk, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;

@@ -39,7 +39,8 @@ static int nobody_is_up(mote__remote *r)
     return 1;
 }
 
-void mote__remote_put(mote__remote *r, const mote__slot *slot, const uint8_t *head, mote__kv_pool *pool, mote__kv_block *block)
+void mote__remote_put(mote__remote *r, const mote__slot *slot, const uint8_t *head,
+                      mote__kv_pool *pool, mote__kv_block *block)
 {
     int taken = 0;
     mote__upload *u = nobody_is_up(r) ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *u);
@@ -88,7 +89,11 @@ static int is_bad(mote__remote *r, const uint8_t *id)
 
 /* ---- the thread ---- */
 
-typedef struct sending { mote__upload *upload; mote__ask ask; int needed; } sending;
+typedef struct sending {
+    mote__upload *upload;
+    mote__ask ask;
+    int needed;
+} sending;
 
 static void ask_whether_known(mote__remote *r, sending *s)
 {
@@ -96,7 +101,8 @@ static void ask_whether_known(mote__remote *r, sending *s)
     int64_t ttl = r->store->ttl;
     mote__remote_key(key, s->upload->slot.id);
     snprintf(seconds, sizeof seconds, "%lld", (long long)(ttl < 1 ? 1 : ttl));
-    mote__client_send(&r->sender, &s->ask, ttl < 0 ? 2 : 3, (const char *[]){ ttl < 0 ? "EXISTS" : "EXPIRE", key, seconds },
+    mote__client_send(&r->sender, &s->ask, ttl < 0 ? 2 : 3,
+                      (const char *[]){ ttl < 0 ? "EXISTS" : "EXPIRE", key, seconds },
                       (const size_t[]){ 6, MOTE_REMOTE_KEY, strlen(seconds) });
 }
 
@@ -107,15 +113,19 @@ static void send_block(mote__remote *r, sending *s, uint8_t *image)
     int64_t ttl = r->store->ttl;
     mote__remote_key(key, slot->id);
     snprintf(seconds, sizeof seconds, "%lld", (long long)(ttl < 1 ? 1 : ttl));
-    mote__slot_seal(s->upload->head, 1, s->upload->block->data, slot->payload_bytes, slot->slot_bytes);
+    mote__slot_seal(s->upload->head, 1, s->upload->block->data, slot->payload_bytes,
+                    slot->slot_bytes);
     memcpy(image, s->upload->head, MOTE_SLOT_HEAD);
     memcpy(image + MOTE_SLOT_HEAD, s->upload->block->data, slot->payload_bytes);
-    memset(image + MOTE_SLOT_HEAD + slot->payload_bytes, 0, slot->slot_bytes - MOTE_SLOT_HEAD - slot->payload_bytes);
-    mote__client_send(&r->sender, &s->ask, ttl < 0 ? 3 : 5, (const char *[]){ "SET", key, (const char *)image, "EX", seconds },
+    memset(image + MOTE_SLOT_HEAD + slot->payload_bytes, 0,
+           slot->slot_bytes - MOTE_SLOT_HEAD - slot->payload_bytes);
+    mote__client_send(&r->sender, &s->ask, ttl < 0 ? 3 : 5,
+                      (const char *[]){ "SET", key, (const char *)image, "EX", seconds },
                       (const size_t[]){ 3, MOTE_REMOTE_KEY, slot->slot_bytes, 2, strlen(seconds) });
 }
 
-/* One block's fate. A refusal (no memory, no permission) is said once; a server that is down was told of already. */
+/* One block's fate. A refusal (no memory, no permission) is said once; a server that is down was
+ * told of already. */
 static void finish(mote__remote *r, sending *s)
 {
     mote__store_counts *c = &r->store->counts;
@@ -140,7 +150,8 @@ static void send_all(mote__remote *r, sending *batch, size_t n, uint8_t **image,
         batch[i].needed = is_bad(r, batch[i].upload->slot.id);
         if (!batch[i].needed)
             ask_whether_known(r, &batch[i]);
-        largest = batch[i].upload->slot.slot_bytes > largest ? batch[i].upload->slot.slot_bytes : largest;
+        largest = batch[i].upload->slot.slot_bytes > largest ? batch[i].upload->slot.slot_bytes
+                                                             : largest;
     }
     for (size_t i = 0; i < n; i++) {
         if (!batch[i].needed)
@@ -185,7 +196,8 @@ static void *sender(void *arg)
         }
         if (!r->first && r->stop)
             break;
-        if (!r->first) {                   /* a server may go down meanwhile, and nobody wakes us then: look every second */
+        /* a server may go down meanwhile, and nobody wakes us then: look every second */
+        if (!r->first) {
             struct timespec t;
             clock_gettime(CLOCK_MONOTONIC, &t);
             int64_t ns = t.tv_nsec + (int64_t)1000000 * (due >= 0 && due < 1000 ? due + 1 : 1000);
@@ -217,7 +229,8 @@ static void *sender(void *arg)
     }
     pthread_mutex_unlock(&r->mutex);
     if (n_given_up)
-        mote__store_log(r->store, "%zu blocks were not sent to the server: it is too slow", n_given_up);
+        mote__store_log(r->store, "%zu blocks were not sent to the server: it is too slow",
+                        n_given_up);
     mote__free(NULL, MOTE_MEM_OTHER, image, room);
     return NULL;
 }
@@ -235,7 +248,8 @@ void mote__remote_flush(mote__remote *r)
 
 static void say(void *ctx, const char *line) { mote__store_log(ctx, "%s", line); }
 
-int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *servers, size_t n, mote_err *err)
+int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *servers, size_t n,
+                      mote_err *err)
 {
     mote__server known[MOTE_URL_SERVERS];
     const char *secret = getenv("MOTE_REDIS_PASSWORD");
@@ -253,7 +267,8 @@ int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *se
                     : s->params.server_timeout_ms > 0 ? s->params.server_timeout_ms
                                                       : TIMEOUT_MS;
     r->close_ms = s->tuning.remote_close_ms ? s->tuning.remote_close_ms : CLOSE_MS;
-    mote__cluster_init(&r->cluster, known, n, s->tuning.remote_retry_ms ? s->tuning.remote_retry_ms : RETRY_MS);
+    mote__cluster_init(&r->cluster, known, n,
+                       s->tuning.remote_retry_ms ? s->tuning.remote_retry_ms : RETRY_MS);
     explicit_bzero(known, sizeof known);
     r->cluster.log = say;
     r->cluster.log_ctx = s;

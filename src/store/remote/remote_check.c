@@ -114,8 +114,8 @@ static void reach(found *f, const mote__server *server, int timeout_ms)
             break;
     }
     if (n == PINGS) {
-        redisReply *info =
-            ask(r, &p, 2, (const char *[]){ "INFO", "server" }, &why); /* some users may not */
+        redisReply *info = ask(r, &p, 2, (const char *[]){ "INFO", "server" },
+                               &why); /* some users may not */
         info_field(f->version, sizeof f->version, info, "redis_version:");
         info_field(f->mode, sizeof f->mode, info, "redis_mode:");
         if (info)
@@ -162,7 +162,11 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
     k->log = note_failure;
     k->log_ctx = f;
     mote__client *c = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *c);
-    const struct { const char *what; int n; const char *words[5]; size_t sizes[5];
+    const struct {
+        const char *what;
+        int n;
+        const char *words[5];
+        size_t sizes[5];
     } steps[] = {
         { "write",
           5,

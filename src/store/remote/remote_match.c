@@ -1,11 +1,14 @@
-/* The remote tier's finding: go on along the chain, several blocks in flight, and judge them in order, so that each stands on one that was
- * verified in this walk. */
+/* The remote tier's finding: go on along the chain, several blocks in flight, and judge them in
+ * order, so that each stands on one that was verified in this walk. */
 #include <stdio.h>
 #include <string.h>
 
 #include "store/impl.h"
 
-typedef struct flight { mote__ask ask; mote__chain chain; } flight;
+typedef struct flight {
+    mote__ask ask;
+    mote__chain chain;
+} flight;
 typedef struct walk {
     mote__remote *r;
     const mote__store_context *c;
@@ -19,14 +22,16 @@ typedef struct walk {
 } walk;
 typedef enum end { END_MAX, END_MISS, END_STOP } end;
 
-int mote__remote_check(const mote__store_context *c, const mote__chain *chain, const uint8_t *parent, const int32_t *ids,
-                       const uint8_t *value, size_t n, mote__slot *slot, const char **why)
+int mote__remote_check(const mote__store_context *c, const mote__chain *chain,
+                       const uint8_t *parent, const int32_t *ids, const uint8_t *value, size_t n,
+                       mote__slot *slot, const char **why)
 {
     *why = "its length";
     if (n != mote__slot_bytes(c->block_bytes))
         return MOTE_EFORMAT;
     const uint8_t *payload = value + MOTE_SLOT_HEAD;
-    int rc = mote__slot_read(slot, value, payload, c->block_bytes, payload + c->block_bytes, n, why);
+    int rc = mote__slot_read(slot, value, payload, c->block_bytes, payload + c->block_bytes, n,
+                             why);
     return rc ? rc : mote__slot_answers(slot, value, c, chain, parent, ids, why);
 }
 
@@ -37,7 +42,8 @@ static void count(mote__store *s, uint64_t *counter)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* One byte more than a slot is asked for: a longer value shows itself, and no longer one is sent. */
+/* One byte more than a slot is asked for: a longer value shows itself, and no longer one is sent.
+ */
 static void ask(walk *w, flight *f)
 {
     char key[MOTE_REMOTE_KEY + 1], last[32];
@@ -77,10 +83,12 @@ static end take(walk *w, flight *f)
     mote__slot slot;
     const char *why = "it is no text";
     if (reply->type != REDIS_REPLY_STRING ||
-        mote__remote_check(w->c, &f->chain, w->chain->id, ids, (const uint8_t *)reply->str, reply->len, &slot, &why))
+        mote__remote_check(w->c, &f->chain, w->chain->id, ids, (const uint8_t *)reply->str,
+                           reply->len, &slot, &why))
         return bad_value(w, f, why);
     size_t left = w->max - w->chain->n_blocks;
-    if (w->n_taken++ % MOTE_REMOTE_IN_FLIGHT == 0)           /* more will probably come: large pages for them */
+    /* more will probably come: large pages for them */
+    if (w->n_taken++ % MOTE_REMOTE_IN_FLIGHT == 0)
         mote__kv_pool_expect(w->pool, left < MOTE_REMOTE_IN_FLIGHT ? left : MOTE_REMOTE_IN_FLIGHT);
     mote__kv_block *b = mote__kv_block_new(w->pool);
     if (!b)
@@ -100,9 +108,11 @@ static end walk_along(walk *w, int exact)
     mote__chain asked = *w->chain;
     end e = END_MAX;
     while (w->chain->n_blocks < w->max && e == END_MAX) {
-        while (asked.n_blocks < w->max && asked.n_blocks < w->chain->n_blocks + MOTE_REMOTE_IN_FLIGHT) {
+        while (asked.n_blocks < w->max &&
+               asked.n_blocks < w->chain->n_blocks + MOTE_REMOTE_IN_FLIGHT) {
             flight *f = &w->flights[asked.n_blocks % MOTE_REMOTE_IN_FLIGHT];
-            f->chain = asked = mote__chain_next(w->c, &asked, w->ids + asked.n_blocks * MOTE_BLOCK_TOKENS,
+            f->chain = asked = mote__chain_next(w->c, &asked,
+                                                w->ids + asked.n_blocks * MOTE_BLOCK_TOKENS,
                                                 follow ? asked.n_blocks < follow->n_exact : exact);
             ask(w, f);
         }
@@ -116,13 +126,21 @@ static end walk_along(walk *w, int exact)
     return e;
 }
 
-size_t mote__remote_match(mote__remote *r, const mote__store_context *c, const mote__store_want *want, const int32_t *ids, size_t max,
+size_t mote__remote_match(mote__remote *r, const mote__store_context *c,
+                          const mote__store_want *want, const int32_t *ids, size_t max,
                           mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
 {
     size_t before = chain->n_blocks;
     if (before >= max)
         return 0;
-    walk w = { .r = r, .c = c, .want = want, .ids = ids, .max = max, .pool = pool, .blocks = blocks, .chain = chain };
+    walk w = { .r = r,
+               .c = c,
+               .want = want,
+               .ids = ids,
+               .max = max,
+               .pool = pool,
+               .blocks = blocks,
+               .chain = chain };
     pthread_mutex_lock(&r->find_mutex);
     size_t longest = mote__slot_bytes(c->block_bytes) + (1 << 16);
     if (r->finder.max_reply < longest)
@@ -131,7 +149,7 @@ size_t mote__remote_match(mote__remote *r, const mote__store_context *c, const m
     int exact = mote__chain_exact(chain);
     end e = walk_along(&w, exact);
     if (e == END_MISS && exact && !want->exact_only && !want->follow)
-        e = walk_along(&w, 0);             /* below the first approximate block all are */
+        e = walk_along(&w, 0); /* below the first approximate block all are */
     pthread_mutex_unlock(&r->find_mutex);
     if (e == END_MISS)
         count(r->store, &r->store->counts.remote_misses);

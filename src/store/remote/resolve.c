@@ -34,7 +34,10 @@ static void take(mote__addresses *a, struct addrinfo *list)
 
 static int look_up(mote__addresses *a, const char *host, unsigned port, int flags)
 {
-    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *list = NULL;
+    struct addrinfo hints = { .ai_family = AF_UNSPEC,
+                              .ai_socktype = SOCK_STREAM,
+                              .ai_flags = flags },
+                    *list = NULL;
     char service[16];
     snprintf(service, sizeof service, "%u", port);
     int rc = getaddrinfo(host, service, &hints, &list);
@@ -53,7 +56,7 @@ typedef struct lookup {
     mote__addresses addresses;
 } lookup;
 
-static void let_go(lookup *l)              /* with the mutex held */
+static void let_go(lookup *l) /* with the mutex held */
 {
     int last = --l->refs == 0;
     pthread_mutex_unlock(&l->mutex);
@@ -78,7 +81,8 @@ static void *look_up_thread(void *arg)
     return NULL;
 }
 
-int mote__resolve(mote__addresses *a, const char *host, unsigned port, const mote__patience *p, const char **why)
+int mote__resolve(mote__addresses *a, const char *host, unsigned port, const mote__patience *p,
+                  const char **why)
 {
     *a = (mote__addresses){ 0 };
     *why = "its name cannot be resolved";
@@ -107,7 +111,8 @@ int mote__resolve(mote__addresses *a, const char *host, unsigned port, const mot
     while (started && !l->done && mote__patience_left(p)) {
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += 20000000;             /* in small steps: one may be told to hurry meanwhile */
+        /* in small steps: one may be told to hurry meanwhile */
+        t.tv_nsec += 20000000;
         t.tv_sec += t.tv_nsec / 1000000000;
         t.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&l->found, &l->mutex, &t);
