@@ -30,8 +30,12 @@ typedef struct indexer {
 
 static mote__index_tiles tiles_from(const indexer *x, size_t t, size_t n)
 {
-    return (mote__index_tiles){ x->keys + t * TILE * (I_DIM / 2),
-                                x->key_scales + t * TILE * (I_DIM / 32), n };
+    return (mote__index_tiles)
+    {
+        x->keys + t *TILE
+        *(I_DIM / 2), x->key_scales + t *TILE
+        *(I_DIM / 32), n
+    };
 }
 
 static void score_tiles(void *ctx, size_t begin, size_t end, int thread)

@@ -45,7 +45,9 @@ void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float 
 {
     size_t heads = (a->n_heads + 15) / 16 * 16, ldkv = row_stride(a->dim),
            n = a->n_window + a->n_main;
-    float *kv = scratch, *s = kv + TILE * ldkv, *keep = s + heads * TILE, *maximum = keep + heads;
+    float *kv = scratch, *s = kv + TILE
+    *ldkv, *keep = s + heads * TILE
+    , *maximum = keep + heads;
     double *denominator = (double *)(void *)(maximum + heads);
     for (size_t h = 0; h < a->n_heads; h++) {
         maximum[h] = -1e30f;
@@ -53,7 +55,8 @@ void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float 
     }
     memset(a->out, 0, a->n_heads * a->dim * sizeof *a->out);
     for (size_t first = 0; first < n; first += TILE) {
-        size_t count = n - first < TILE ? n - first : TILE;
+        size_t count = n - first < TILE
+        ? n - first : TILE;
         for (size_t j = 0; j < count; j++) {
             size_t at = first + j;
             const mote__kv_ref *ref = at < a->n_window ? &a->window[at]
@@ -61,7 +64,8 @@ void mote__attend(const mote__kern_ops *kern, const mote__attend_args *a, float 
             kern->decode[at < a->n_window ? a->window_fmt : a->main_fmt](kv + j * ldkv, ref->codes,
                                                                          ref->scales, a->dim);
         }
-        size_t next = first + count, n_next = n - next < TILE ? n - next : TILE;
+        size_t next = first + count, n_next = n - next < TILE
+        ? n - next : TILE;
         for (size_t h = 0, some; h < a->n_heads; h += some) {
             some = a->n_heads - h < HEADS ? a->n_heads - h : HEADS;
             for (size_t j = n_next * h / a->n_heads; j < n_next * (h + some) / a->n_heads; j++)

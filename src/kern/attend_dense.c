@@ -32,8 +32,8 @@ void mote__attend_dense(const mote__kern_ops *kern, const mote__dense_args *a, f
 {
     size_t heads = a->n_heads, n = a->n_rows * heads,
            queries = round16(mote__dense_rows(heads) * heads), ld = round16(a->dim);
-    float *kv = scratch, *q = kv + TILE * ld, *acc = q + queries * ld, *s = acc + queries * ld,
-          *keep = s + queries * TILE;
+    float *kv = scratch, *q = kv + TILE
+    *ld, *acc = q + queries * ld, *s = acc + queries * ld, *keep = s + queries * TILE;
     float *maximum = keep + queries;
     double *denominator = (double *)(void *)(maximum + queries);
     for (size_t i = 0; i < n; i++) {
@@ -44,7 +44,8 @@ void mote__attend_dense(const mote__kern_ops *kern, const mote__dense_args *a, f
     }
     uint64_t end = a->pos + a->n_rows; /* entries that the last row sees */
     for (uint64_t first = 0; first < end; first += TILE) {
-        size_t count = end - first < TILE ? (size_t)(end - first) : TILE;
+        size_t count = end - first < TILE
+        ? (size_t)(end - first) : TILE;
         /* the first row that sees anything of this tile */
         size_t r0 = first > a->pos ? (size_t)(first - a->pos) : 0;
         mote__kv_ref key, value;

@@ -91,16 +91,23 @@ typedef void dots_fn(float *s, size_t lds, const float *q, size_t ldq, const flo
 DOTS(1, 1)
 DOTS(1, 2)
 DOTS(1, 3)
-DOTS(4, 1) DOTS(4, 2) DOTS(4, 3)
+DOTS(4, 1)
+DOTS(4, 2)
+DOTS(4, 3)
 #if defined(__AVX512F__)
-    DOTS(1, 4) DOTS(1, 5) DOTS(1, 6) DOTS(4, 4) DOTS(4, 5)
-        DOTS(4, 6) static dots_fn *const dots_tiles[2][TILE_R] = {
-            { dots_1_1, dots_1_2, dots_1_3, dots_1_4, dots_1_5, dots_1_6 },
-            { dots_4_1, dots_4_2, dots_4_3, dots_4_4, dots_4_5, dots_4_6 }
-        };
+DOTS(1, 4)
+DOTS(1, 5)
+DOTS(1, 6)
+DOTS(4, 4)
+DOTS(4, 5)
+DOTS(4, 6)
+static dots_fn *const dots_tiles[2][TILE_R] = {
+    { dots_1_1, dots_1_2, dots_1_3, dots_1_4, dots_1_5, dots_1_6 },
+    { dots_4_1, dots_4_2, dots_4_3, dots_4_4, dots_4_5, dots_4_6 }
+};
 #else
-    static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3 },
-                                                    { dots_4_1, dots_4_2, dots_4_3 } };
+static dots_fn *const dots_tiles[2][TILE_R] = { { dots_1_1, dots_1_2, dots_1_3 },
+                                                { dots_4_1, dots_4_2, dots_4_3 } };
 #endif
 
 static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_heads, const float *kv,

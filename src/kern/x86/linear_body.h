@@ -162,13 +162,23 @@ typedef struct few_row {
         few_##kind##_1_##n_r, few_##kind##_##n_o##_##n_r, n_o \
     }
 #if defined(__AVX512F__)
-#define FEW_KIND(kind)                                                                  \
-    FEW(kind, 1, 1)                                                                     \
-    FEW(kind, 1, 2)                                                                     \
-    FEW(kind, 1, 3)                                                                     \
-    FEW(kind, 1, 4) FEW(kind, 1, 5) FEW(kind, 1, 6) FEW(kind, 1, 7) FEW(kind, 1, 8)     \
-        FEW(kind, 4, 1) FEW(kind, 4, 2) FEW(kind, 4, 3) FEW(kind, 2, 4) FEW(kind, 2, 5) \
-            FEW(kind, 2, 6) FEW(kind, 2, 7) FEW(kind, 2, 8)
+#define FEW_KIND(kind) \
+    FEW(kind, 1, 1)    \
+    FEW(kind, 1, 2)    \
+    FEW(kind, 1, 3)    \
+    FEW(kind, 1, 4)    \
+    FEW(kind, 1, 5)    \
+    FEW(kind, 1, 6)    \
+    FEW(kind, 1, 7)    \
+    FEW(kind, 1, 8)    \
+    FEW(kind, 4, 1)    \
+    FEW(kind, 4, 2)    \
+    FEW(kind, 4, 3)    \
+    FEW(kind, 2, 4)    \
+    FEW(kind, 2, 5)    \
+    FEW(kind, 2, 6)    \
+    FEW(kind, 2, 7)    \
+    FEW(kind, 2, 8)
 #define FEW_ROWS_OF(kind)                                                                          \
     {                                                                                              \
         FEW_BOTH(kind, 4, 1), FEW_BOTH(kind, 4, 2), FEW_BOTH(kind, 4, 3), FEW_BOTH(kind, 2, 4),    \
@@ -176,7 +186,11 @@ typedef struct few_row {
     }
 #else
 #define FEW_KIND(kind) \
-    FEW(kind, 1, 1) FEW(kind, 1, 2) FEW(kind, 1, 3) FEW(kind, 1, 4) FEW(kind, 2, 1)
+    FEW(kind, 1, 1)    \
+    FEW(kind, 1, 2)    \
+    FEW(kind, 1, 3)    \
+    FEW(kind, 1, 4)    \
+    FEW(kind, 2, 1)
 #define FEW_ROWS_OF(kind)                                                                      \
     {                                                                                          \
         FEW_BOTH(kind, 2, 1), FEW_BOTH(kind, 1, 2), FEW_BOTH(kind, 1, 3), FEW_BOTH(kind, 1, 4) \
@@ -338,8 +352,9 @@ TILE(2)
 TILE(3)
 #if defined(__AVX512F__)
 TILE(4)
-TILE(5) TILE(6) static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3,
-                                                        tile_4, tile_5, tile_6 };
+TILE(5)
+TILE(6)
+static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
 #else
 static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3 };
 #endif

@@ -141,8 +141,8 @@ MX_FEW(1, 2)
 MX_FEW(2, 1)
 MX_FEW(2, 2)
 
-    static void mx_linear_few(const mote__mat *m, size_t o0, size_t o1, const uint8_t *xp,
-                              size_t n_rows, size_t ldxp_bytes, float *y, size_t ldy)
+static void mx_linear_few(const mote__mat *m, size_t o0, size_t o1, const uint8_t *xp,
+                          size_t n_rows, size_t ldxp_bytes, float *y, size_t ldy)
 {
     static mx_few_fn *const few_of[2][2] = { { mx_few_1_1, mx_few_1_2 },
                                              { mx_few_2_1, mx_few_2_2 } };

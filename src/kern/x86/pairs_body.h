@@ -180,8 +180,8 @@ PAIR_FEW(pair_few_12, 1, 2)
 PAIR_FEW(pair_few_n1, PAIR_FEW_O, 1)
 PAIR_FEW(pair_few_n2, PAIR_FEW_O, 2)
 
-    static void pair_few_rows(const mote__mat *m, size_t o0, size_t o1, const float *x,
-                              size_t n_rows, size_t ldx, float *y, size_t ldy)
+static void pair_few_rows(const mote__mat *m, size_t o0, size_t o1, const float *x, size_t n_rows,
+                          size_t ldx, float *y, size_t ldy)
 {
     static pair_few_fn *const few_of[2][2] = { { pair_few_11, pair_few_12 },
                                                { pair_few_n1, pair_few_n2 } };
@@ -267,8 +267,10 @@ typedef void pair_tile_fn(const float *w, size_t n_steps, const float *x, size_t
 PAIR_TILE(1)
 PAIR_TILE(2)
 PAIR_TILE(3)
-PAIR_TILE(4) PAIR_TILE(5)
-    PAIR_TILE(6) _Static_assert(PAIR_R <= 6, "a tile for each number of rows");
+PAIR_TILE(4)
+PAIR_TILE(5)
+PAIR_TILE(6)
+_Static_assert(PAIR_R <= 6, "a tile for each number of rows");
 
 /* the scratch must hold PAIR_O outputs */
 static void pair_many_rows(const mote__mat *m, size_t o0, size_t o1, const float *x, size_t n_rows,
