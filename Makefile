@@ -3,11 +3,12 @@
 #   make build       the same without the show: build/src/cli/mote and the library, nothing else
 #   make test        all that CI runs: the demo without NumPy, both compilers, sanitizers, hidden CPU levels, fuzzers for 6 s each
 #   make test-long   every fuzzer for 10 minutes; the result goes to docs/results
+#   make format      clang-format over the C sources, as CI wants them
 #   make install     into PREFIX (default /usr/local); DESTDIR is respected
 #   make uninstall   remove what the last install from here wrote
 PREFIX ?= /usr/local
 
-.PHONY: build demo test test-long install uninstall clean
+.PHONY: build demo test test-long format install uninstall clean
 build: build/build.ninja
 	ninja -C build
 build/build.ninja:
@@ -17,6 +18,8 @@ demo: build
 	tools/demo.sh build/src/cli/mote models/nano
 test:
 	tools/test.sh
+format:
+	tools/format.sh
 test-long:
 	tools/setup.sh test
 	tools/test-long.sh

@@ -8,7 +8,7 @@ packages="gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libpcre
 packages="$packages libsqlite3-dev liburing-dev libssl-dev libhiredis-dev"
 case $what in
 build) ;;
-test) packages="$packages libcmocka-dev python3 clang libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user redis-server" ;;
+test) packages="$packages libcmocka-dev python3 clang clang-format libclang-rt-14-dev g++ binutils python3-numpy npm xz-utils qemu-user redis-server" ;;
 *) echo "setup.sh: unknown word '$what' (build or test)" >&2; exit 2 ;;
 esac
 
@@ -26,7 +26,7 @@ done
 # another package may provide the same tool
 provided() {
     case $1 in
-    npm|clang|meson|scdoc|python3|make|redis-server) command -v "$1" >/dev/null 2>&1 ;;
+    npm|clang|clang-format|meson|scdoc|python3|make|redis-server) command -v "$1" >/dev/null 2>&1 ;;
     pkg-config) command -v pkg-config >/dev/null 2>&1 ;;
     qemu-user) command -v qemu-x86_64 >/dev/null 2>&1 || command -v qemu-x86_64-static >/dev/null 2>&1 ;;
     *) return 1 ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # All that CI runs; make test calls it. A step that fails is reported and the others still run; the last line counts the tests
 # ("N passed, N failed") and the exit status is 1 if any failed.
-#   tools/test.sh [STEP...]     steps: bare gcc clang levels oldcpu header install asan tsan fuzz (default: all)
+#   tools/test.sh [STEP...]     steps: bare format gcc clang levels oldcpu header install asan tsan fuzz (default: all)
 # The product alone is built in build/, as `make build` does; a test build has a folder of its own (build-gcc, build-clang, ...).
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -78,14 +78,21 @@ step_oldcpu() {
 }
 exports() { nm -D --defined-only build/src/libmote.so | awk '{print $3}' | grep -v '^mote_[a-z]'; }
 step_header() {
-    note "the public header alone, in C and C++; exports"
+    note "each public header alone, in C and C++; exports"
     product || { bad "build"; return; }
-    printf '#include <mote/mote.h>\nint main(void) { return mote_version() == 0; }\n' > build/header.c
-    check "header in C" gcc -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only build/header.c
-    check "header in C++" g++ -std=c++11 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ build/header.c
+    for h in include/mote/*.h; do
+        name=$(basename "$h")
+        printf '#include <mote/%s>\nint main(void) { return mote_version() == 0; }\n' "$name" > build/header.c
+        check "$name in C" gcc -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only build/header.c
+        check "$name in C++" g++ -std=c++11 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ build/header.c
+        check "$name has at most 400 lines" test "$(wc -l < "$h")" -le 400
+    done
     foreign=$(exports || true)
     check "exported without mote_: $foreign" test -z "$foreign"
-    check "the header has at most 400 lines" test "$(wc -l < include/mote/mote.h)" -le 400
+}
+step_format() {
+    note "clang-format"
+    check "make format changes nothing" tools/format.sh --dry-run -Werror
 }
 # an installed copy serves a stranger's program through pkg-config, shared and static
 step_install() {
@@ -144,7 +151,7 @@ step_fuzz() {
     done
 }
 
-[ $# -gt 0 ] || set -- bare gcc clang levels oldcpu header install asan tsan fuzz
+[ $# -gt 0 ] || set -- bare format gcc clang levels oldcpu header install asan tsan fuzz
 for s; do
     start=$(date +%s)
     [ "$s" = bare ] || tools/setup.sh test || exit 1

@@ -1,0 +1,144 @@
+/* mote: errors, memory, opening a model, and what is known before one is opened (plan, inspect,
+ * doctor). Conventions: mote.h. */
+#ifndef MOTE_MODEL_H
+#define MOTE_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MOTE_API __attribute__((visibility("default")))
+#else
+#define MOTE_API
+#endif
+
+/* ---- errors ---- */
+/* clang-format off */
+#define MOTE_ERRORS(X)                                                                          \
+    X(MOTE_EIO,          -1, "a file or device could not be read or written")                   \
+    X(MOTE_EFORMAT,      -2, "a file's content is damaged or contradicts itself")               \
+    X(MOTE_EUNSUPPORTED, -3, "a valid input asks for something this version does not do")       \
+    X(MOTE_ENOMEM,       -4, "out of memory")                                                   \
+    X(MOTE_EINVAL,       -5, "an argument is out of its range")                                 \
+    X(MOTE_EFULL,        -6, "the context is full")                                             \
+    X(MOTE_ECANCELED,    -7, "cancelled by the caller")                                         \
+    X(MOTE_EVERSION,     -8, "a file comes from a newer version")
+/* clang-format on */
+enum {
+    MOTE_OK = 0,
+#define MOTE_X(name, number, sentence) name = number,
+    MOTE_ERRORS(MOTE_X)
+#undef MOTE_X
+};
+typedef struct mote_err {
+    int code;
+    char message[500];
+} mote_err;
+MOTE_API const char *mote_error_name(int code); /* "MOTE_EIO" */
+MOTE_API const char *mote_error_sentence(int code);
+MOTE_API const char *mote_version(void); /* "0.1.0" */
+
+/* ---- memory accounting ---- */
+typedef enum mote_mem_class {
+    MOTE_MEM_WEIGHTS,        /* mapped or copied tensors */
+    MOTE_MEM_KV_MAIN_CODES,  /* KV classes: bytes of the blocks that sessions hold; a block */
+    MOTE_MEM_KV_MAIN_SCALES, /* shared by several sessions counts once */
+    MOTE_MEM_KV_INDEX_CODES,
+    MOTE_MEM_KV_INDEX_SCALES,
+    MOTE_MEM_KV_KEY_CODES, /* the same for Llama-style models */
+    MOTE_MEM_KV_KEY_SCALES,
+    MOTE_MEM_KV_VALUE_CODES,
+    MOTE_MEM_KV_VALUE_SCALES,
+    MOTE_MEM_KV_SLACK,  /* block table, headers, page rounding, blocks not yet used */
+    MOTE_MEM_KV_WINDOW, /* window rings, partial compressor groups, saved marks */
+    MOTE_MEM_SCRATCH,   /* activations of a step, encoder outputs kept for a replay */
+    MOTE_MEM_OTHER,     /* tokenizer, token ids, logits, tables */
+    MOTE_MEM_CLASSES
+} mote_mem_class;
+typedef struct mote_memory {
+    size_t bytes[MOTE_MEM_CLASSES];
+    size_t total, peak;   /* of what the meter counts */
+    size_t rss, peak_rss; /* of the process, as the system tells */
+} mote_memory;
+/* "weights", "kv_main_codes", ... */
+MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
+
+/* ---- model ---- */
+typedef struct mote_model mote_model;
+typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
+/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files. AUTO
+ * copies what takes at most half of the free memory and at most 32 GiB. Embedding and Engram tables
+ * are always mapped; results never depend on it. */
+typedef enum mote_weights { MOTE_WEIGHTS_AUTO, MOTE_WEIGHTS_COPY, MOTE_WEIGHTS_MAP } mote_weights;
+typedef struct mote_model_params {
+    int n_threads; /* 0: MOTE_THREADS, else one per core of the affinity mask */
+    mote_math math;
+    mote_weights weights;
+    int no_tokenizer; /* 1: do not look for tokenizer.json (ids only) */
+    /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
+    int tokenizer_optional;
+    int tokenizer_only; /* 1: open the tokenizer (unless no_tokenizer) and the wording of the chat
+                           format alone; path may be tokenizer.json itself. For mote_encode,
+                           mote_token_*, mote_detok_*, mote_chat_*, mote_reply_* */
+    /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel. */
+    int (*progress)(void *ctx, const char *what, double fraction);
+    void *progress_ctx;
+} mote_model_params;
+typedef struct mote_model_info {
+    const char *family; /* "deepseek_v41", "llama", "mistral", "qwen2", "qwen3"; borrowed from the
+                           model, like every pointer here */
+    const char *kv;     /* its default cache formats */
+    int has_chat;       /* its chat format is known: mote_chat_encode works */
+    /* no halves: 0 encoder layers; no windows: 0 */
+    size_t n_layers, n_encoder_layers, hidden, vocab, window, max_context;
+    size_t n_experts, n_experts_per_token, topk, prefix_multiple;
+    uint64_t n_parameters, weight_bytes;
+    int32_t bos;  /* -1: none */
+    int adds_bos; /* MOTE_ENCODE_BOS puts it in front: docs/tokenizer.md */
+    const int32_t *eos;
+    size_t n_eos;
+    int has_tokenizer, n_threads;
+    const char *tokenizer_error;
+    const char *note;     /* what its files ask for and mote does not do; NULL: nothing */
+    mote_weights weights; /* COPY or MAP: what was done */
+    /* from generation_config.json; 1, 1, 0 and 0 where it says nothing */
+    float temperature, top_p, min_p;
+    int top_k;
+    const char *cpu; /* kernel set in use: "scalar", "avx2", "avx512" */
+} mote_model_info;
+/* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json),
+ * or one of a Llama-style model (docs/config.md). params NULL = defaults. */
+MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_model_params *params,
+                             mote_err *err);
+MOTE_API void mote_model_close(mote_model *model);
+MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
+MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
+/* The layer plan as JSON text (an array, one object per layer); free with mote_free. */
+MOTE_API int mote_model_plan_json(const mote_model *model, char **json, mote_err *err);
+/* SHA-256 that tells checkpoint folders apart, as 64 hexadecimal digits (docs/format-store.md says
+ * over what). */
+MOTE_API int mote_fingerprint(const char *path, char hex[65], mote_err *err);
+/* What a checkpoint folder holds, tensor by tensor, without loading it: JSON text; free with
+ * mote_free. */
+MOTE_API int mote_inspect_json(const char *path, char **json, mote_err *err);
+/* The machine as mote sees it: instruction sets, threads, memory, disk features. JSON text; free
+ * with mote_free. */
+MOTE_API int mote_doctor_json(char **json, mote_err *err);
+MOTE_API void mote_free(void *ptr);
+
+/* ---- plan: bytes before loading ---- */
+/* path: a checkpoint folder or a bare config.json, of this architecture, DeepSeek V1-V4 or a
+ * Llama-style model. kv: as in mote_session_params. ctxs: n_ctxs context lengths (0: a default
+ * list). ram: bytes to fit into, 0 = this machine's. Result: JSON text with the fields documented
+ * in docs/plan.md; free with mote_free. */
+MOTE_API int mote_plan_json(char **json, const char *path, const char *kv, const uint64_t *ctxs,
+                            size_t n_ctxs, uint64_t ram, mote_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
