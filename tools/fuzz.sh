@@ -8,7 +8,7 @@ shift
 
 work=build-fuzz
 mkdir -p "$work"
-[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Dtests=disabled -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Dtests=disabled -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
     -Dc_args='-fsanitize=fuzzer-no-link -Wno-pass-failed' >/dev/null
 [ "$seconds" != build ] && [ -n "${MOTE_FUZZ_BUILT:-}" ] || ninja -C "$work" libs >/dev/null
 [ "$seconds" != build ] || exit 0

@@ -21,7 +21,7 @@ setup() {
     golden=
     [ "$dir" = build-gcc ] || [ ! -f build-gcc/tests/model/golden-llama.stamp ] || golden=-Dgolden=$PWD/build-gcc/golden
     # shellcheck disable=SC2086
-    [ -f "$dir/build.ninja" ] || meson setup "$dir" -Dtests=enabled $golden "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; return 1; }
+    [ -f "$dir/build.ninja" ] || meson setup "$dir" -Dtests=enabled -Db_ndebug=false $golden "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; return 1; }
     # shellcheck disable=SC2086
     ninja -C "$dir" ${targets:-} >"$dir.log" 2>&1 || { grep -E 'error|warning|FAILED' "$dir.log" | head -n 40; return 1; }
     rm -f "$dir.log"
