@@ -51,7 +51,13 @@ step_bare() {
     echo "NumPy: hidden; cmocka: $(pkg-config --modversion cmocka 2>/dev/null || echo not installed)"
     check "make demo without NumPy" env PYTHONPATH="$PWD/build-bare" make demo
 }
-step_gcc() { note "gcc"; build_and_test "" build-gcc; }
+step_gcc() {
+    note "gcc"; build_and_test "" build-gcc
+    note "gcc, without the store's remote tier"
+    targets="tests/test-store-store tests/test-store-without_remote src/cli/mote"
+    build_and_test "store/store store/without_remote" build-local -Dremote=disabled
+    targets=
+}
 step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy --no-suite outside" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
 by_level="model/golden model/trace kern/few kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "store/index.h"
 #include "store/recent.h"
-#include "store/remote/remote.h"
+#include "store/tier.h"
 #include "store/vfs.h"
 
 enum {
@@ -68,7 +68,7 @@ struct mote_store {
     const mote__store_io *io;
     mote__store_tuning tuning;
     mote__vfs *vfs;
-    mote__remote *remote; /* NULL: the directory alone */
+    mote__tier *tier; /* of mote__tier_remote; NULL: the directory alone */
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl; /* seconds; negative: never */
     int read_only, may_replace, lock_fd;

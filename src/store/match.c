@@ -377,7 +377,7 @@ static void offer(mote__store *s, const mote__store_context *c, const int32_t *i
         const int32_t *block_ids = ids + at.n_blocks * MOTE_BLOCK_TOKENS;
         mote__chain next = mote__chain_next(c, &at, block_ids, at.n_blocks < end->n_exact);
         mote__slot_describe(&slot, head, c, &at, &next, block_ids, now);
-        mote__remote_put(s->remote, &slot, head, pool, blocks[at.n_blocks]);
+        mote__tier_remote->send(s->tier, &slot, head, pool, blocks[at.n_blocks]);
         at = next;
     }
 }
@@ -406,8 +406,8 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
         n += waiting;
         batches = mote__queue_batches(s);
     } while (chain->n_blocks < max && (waiting || batches != then));
-    if (s->remote) {
-        size_t more = mote__remote_match(s->remote, c, want, ids, max, pool, blocks, chain);
+    if (s->tier) {
+        size_t more = mote__tier_remote->find(s->tier, c, want, ids, max, pool, blocks, chain);
         if (want->n_remote)
             *want->n_remote += more;
         n += more;
