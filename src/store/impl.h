@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
+#include "io/reads.h"
 #include "store/index.h"
 #include "store/recent.h"
 #include "store/tier.h"
@@ -22,12 +23,13 @@ enum {
     MOTE_STORE_WAIT_MS = 2000
 };
 
-/* direct_fd: the same file past the page cache, or -1. writable: it may be written, and its header
- * says that it is this segment. */
+/* file: its descriptors, of this fd and of direct_fd (the same file past the page cache, or -1).
+ * writable: it may be written, and its header says that it is this segment. */
 typedef struct mote__segfile {
     struct mote__segfile *next;
     uint32_t id;
     int fd, direct_fd, refs, dead, writable;
+    mote__read_file file;
 } mote__segfile;
 
 typedef enum mote__item_kind {
