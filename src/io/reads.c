@@ -32,8 +32,9 @@ int mote__reads_open(mote__reads **out, const mote__reads_params *params, mote__
     int threads = p->engine == MOTE_READS_THREADS || p->engine == MOTE_READS_AUTO;
     mote__hand_open(r, threads && !r->has_ring ? n_threads : 0);
     if (!r->reads || !r->pieces) {
+        mote__fail(err, MOTE_ENOMEM, "out of memory for %zu reads in flight", p->depth);
         mote__reads_close(r);
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu reads in flight", p->depth);
+        return MOTE_ENOMEM;
     }
     for (size_t i = p->depth; i-- > 0;) {
         r->reads[i].next = r->free_reads;

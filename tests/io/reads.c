@@ -11,6 +11,11 @@
 #include "io/reads_impl.h"
 #include "test.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { READS = 12 };
+#else
+enum { READS = 60 };
+#endif
 static const mote__reads_engine engines[] = { MOTE_READS_RING, MOTE_READS_THREADS,
                                               MOTE_READS_PLAIN };
 enum { ENGINES = 3, GUARD = 64, ROOM = 1 << 16, HELD = 64 };
@@ -173,7 +178,6 @@ static void release(wanted *w)
 
 static void run_random(uint64_t seed, const mote__reads_params *params, int cancelling)
 {
-    enum { READS = 60 };
     static wanted all[READS];
     rnd r = { seed * 2 + 1 };
     mote__meter meter = { 0 };
