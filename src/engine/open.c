@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "text/chat.h"
 #include "file/explain.h"
+#include "model/cpu/pass.h"
 #include "model/place.h"
 
 #include <jansson.h>
@@ -203,8 +204,9 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress,
                                                p->progress_ctx, err)))
         return rc;
-    if (!net->pool || mote__linear_init(&net->linear, net->kern, net->pool, &m->meter))
+    if (!net->pool)
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
+    mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
     m->chunk_rows = mote__chunk_rows(net);
     m->net_open = 1;
@@ -257,8 +259,6 @@ void mote_model_close(mote_model *m)
         return;
     if (m->net_open)
         mote__pass_deinit(&m->pass);
-    if (m->net.linear.kern)
-        mote__linear_deinit(&m->net.linear);
     while (m->pools) {
         struct pool_list *p = m->pools;
         m->pools = p->next;
