@@ -314,7 +314,7 @@ static void fill_blocks(void *ctx, size_t begin, size_t end, int thread)
     const struct random_blocks *r = ctx;
     const mote__kv_layout *l = &r->kv->pool->layout;
     for (size_t i = begin; i < end; i++) {
-        uint8_t *data = r->kv->blocks[i]->data;
+        uint8_t *data = mote__kv_block_here(r->kv->blocks[i]);
         for (size_t at = 0; at < l->block_bytes; at += 8) {
             uint64_t u = mote__bench_random(r->seed + i, at);
             memcpy(data + at, &u, l->block_bytes - at < 8 ? l->block_bytes - at : 8);

@@ -290,7 +290,7 @@ mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
     struct pool_list *p = mote__alloc(&m->meter, MOTE_MEM_KV_SLACK, sizeof *p);
     if (!p)
         return NULL;
-    mote__kv_pool_init(&p->pool, &layout, &m->meter);
+    mote__kv_pool_init_in(&p->pool, &layout, m->net.kv_memory, &m->meter);
     p->next = m->pools;
     m->pools = p;
     return &p->pool;

@@ -8,6 +8,7 @@ void mote__net_use(mote__net *net, const mote__backend_ops *backend)
         net->plan[l].backend = backend;
     mote__resident_experts_init(&net->resident, &net->weights);
     net->experts = &net->resident.base;
+    net->kv_memory = mote__kv_host_memory();
 }
 
 void mote__pass_init(mote__pass *p, mote__net *net)

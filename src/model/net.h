@@ -40,10 +40,12 @@ typedef struct mote__net {
     /* where routed experts come from: `resident`, or somebody else's */
     mote__experts *experts;
     mote__resident_experts resident;
-    const mote__trace *trace; /* borrowed, usually NULL */
+    mote__kv_memory *kv_memory; /* of the blocks of all sequences */
+    const mote__trace *trace;   /* borrowed, usually NULL */
 } mote__net;
 
-/* All layers run on `backend` with the experts in memory. After mote__plan_init, before the first
+/* All layers run on `backend` with the experts and the
+ * cache in memory. After mote__plan_init, before the first
  * pass. */
 void mote__net_use(mote__net *net, const mote__backend_ops *backend);
 

@@ -28,7 +28,8 @@ typedef struct load {
     mote__entry entry;
     mote__segfile *file;
     mote__kv_block *block;
-    int state, error; /* errno, ENODATA: too short */
+    mote__kv_view view; /* of the block: where its bytes are read to */
+    int state, error;   /* errno, ENODATA: too short */
     struct iovec iov[3];
     int n_iov; /* 2 where the slot has no padding */
     /* MOTE_SLOT_HEAD and MOTE_SLOT_ALIGN, aligned for the disk */
@@ -186,7 +187,7 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
         *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
         return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
     }
-    int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad,
+    int rc = mote__slot_read(&slot, l->head, l->view.bytes, c->block_bytes, l->pad,
                              l->entry.place.slot_bytes, why);
     if (!rc)
         rc = mote__slot_matches(&slot, &l->entry, why);
@@ -259,6 +260,7 @@ static void give_up(walk *w, mote__kv_pool *pool, load *l)
     if (l->state == FLYING)
         land(w, l);
     mote__segfile_put(w->s, l->file);
+    mote__kv_view_close(&l->view, pool, l->block, 0);
     if (l->block)
         mote__kv_block_unref(pool, l->block);
     l->file = NULL;
@@ -278,7 +280,7 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c,
     if (at % MOTE_POOL_EXPECTED == 0)
         mote__kv_pool_expect(pool, n - at);
     l->block = mote__kv_block_new(pool);
-    if (!l->block)
+    if (!l->block || mote__kv_view_open(&l->view, pool, l->block, 0))
         return 0;
     l->head = w->buffers + buffer * BUFFER;
     l->pad = l->head + MOTE_SLOT_ALIGN;
@@ -289,7 +291,7 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c,
         return 1;
     l->file = mote__segfile_get(w->s, p->segment);
     l->iov[0] = (struct iovec){ l->head, MOTE_SLOT_HEAD };
-    l->iov[1] = (struct iovec){ l->block->data, p->payload_bytes };
+    l->iov[1] = (struct iovec){ l->view.bytes, p->payload_bytes };
     l->iov[2] = (struct iovec){ l->pad, p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD };
     l->n_iov = l->iov[2].iov_len ? 3 : 2;
     start(w, l);
@@ -334,6 +336,7 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
             note_ill(s, &ill, &l->entry, bad, why);
         healing |= bad != 0;
         if (!healing) {
+            mote__kv_view_close(&l->view, pool, l->block, 1);
             blocks[first + i] = l->block;
             l->block = NULL;
             used++;
