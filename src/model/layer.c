@@ -164,7 +164,8 @@ static int trace_enter(mote__pass *p, size_t layer)
 
 int mote__pass_layers(mote__pass *p, size_t first, size_t last)
 {
-    static int (*const run[])(mote__pass * p, size_t layer, size_t top) = {
+    const mote__config *c = &p->net->config;
+    static int (*const run[])(mote__pass * pass, size_t layer, size_t top) = {
         [MOTE_ROLE_WINDOW] = v41_layer,  [MOTE_ROLE_FULL] = v41_layer,
         [MOTE_ROLE_REINDEX] = v41_layer, [MOTE_ROLE_REUSE] = v41_layer,
         [MOTE_ROLE_DENSE] = dense_layer,
@@ -172,7 +173,8 @@ int mote__pass_layers(mote__pass *p, size_t first, size_t last)
     for (size_t l = first; l < last; l++) {
         int rc;
         if ((rc = move_to(p, l)) || (rc = trace_enter(p, l)) ||
-            (rc = run[p->net->plan[l].role](p, l, last)))
+            (rc = run[p->net->plan[l].role](p, l,
+                                            l < c->decoder_start ? c->decoder_start : c->n_layers)))
             return rc;
     }
     return p->holds->ops->sync(p->holds);

@@ -28,7 +28,7 @@ void mote__pass_shrink(mote__pass *pass);
 int mote__pass_begin(mote__pass *pass, mote__extent *extents, size_t n_extents);
 /* The carry from token embeddings. */
 int mote__pass_embed(mote__pass *pass);
-/* Run layers [first, last) over the live rows; `top` for cones is `last`. 0 or MOTE_ENOMEM. */
+/* Run layers [first, last), of one half, over the live rows. 0 or MOTE_ENOMEM. */
 int mote__pass_layers(mote__pass *pass, size_t first, size_t last);
 /* Global KV of the decoder half from the encoder's output, for rows from publish_from on. */
 int mote__pass_publish_decoder(mote__pass *pass);
