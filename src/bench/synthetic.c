@@ -1,4 +1,5 @@
 #include "bench/synthetic.h"
+#include "model/kv_shape.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -273,11 +274,13 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
         s->experts[i] = s->set[i % c->n_routed_experts % s->n_set];
     for (size_t i = 0; i < c->vocab_size; i++)
         net->token_map[i] = (int32_t)i;
+    mote__kv_shape shape;
     mote__kv_spec spec;
     mote__kv_layout layout;
-    rc = mote__kv_spec_parse(&spec, NULL, c, b->err);
+    mote__kv_shape_of(&shape, c);
+    rc = mote__kv_spec_parse(&spec, NULL, &shape, b->err);
     if (!rc) {
-        mote__kv_layout_init(&layout, c, &spec);
+        mote__kv_layout_init(&layout, &shape, &spec);
         mote__kv_pool_init(&s->kv_pool, &layout, &s->meter);
         mote__net_use(net, mote__cpu_backend());
         mote__pass_init(&s->pass, net);
@@ -334,11 +337,13 @@ int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic
 {
     const mote__config *c = &s->net.config;
     const mote__kv_spec *spec = &s->kv_pool.layout.spec;
+    mote__kv_shape shape;
+    mote__kv_shape_of(&shape, c);
     memset(q, 0, sizeof *q);
     q->n_tokens = n_tokens;
     q->ids = calloc(n_tokens, sizeof *q->ids);
     mote__kv_cache_init(&q->seq.kv, &s->kv_pool);
-    int rc = !q->ids || mote__kv_state_init(&q->seq.state, c, spec, &s->meter);
+    int rc = !q->ids || mote__kv_state_init(&q->seq.state, &shape, spec, &s->meter);
     if (!rc && from)
         rc = mote__kv_cache_fork(&q->seq.kv, &from->seq.kv, n_tokens - 1);
     if (!rc && !from && !(rc = mote__kv_reserve(&q->seq.kv, 0, n_tokens)))

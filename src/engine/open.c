@@ -3,6 +3,7 @@
 #include "text/chat.h"
 #include "file/explain.h"
 #include "model/cpu/pass.h"
+#include "model/kv_shape.h"
 #include "model/place.h"
 
 #include <jansson.h>
@@ -277,8 +278,10 @@ void mote_model_close(mote_model *m)
 
 mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
 {
+    mote__kv_shape shape;
     mote__kv_layout layout;
-    mote__kv_layout_init(&layout, &m->net.config, spec);
+    mote__kv_shape_of(&shape, &m->net.config);
+    mote__kv_layout_init(&layout, &shape, spec);
     for (struct pool_list *p = m->pools; p; p = p->next) {
         int same = 1;
         for (size_t i = 0; i < layout.n_sources; i++)
@@ -301,7 +304,7 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
     const mote__config *c = &m->net.config;
     *info = (mote_model_info){
         .family = c->family,
-        .kv = mote__kv_default(c),
+        .kv = mote__kv_default(c->arch == MOTE_ARCH_DENSE),
         .has_chat = c->arch == MOTE_ARCH_V41,
         .n_layers = c->n_layers,
         .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0,

@@ -5,7 +5,7 @@
 
 /* MAX_KEY_BYTES: codes of an MXFP4 key; TABLE: blocks of the first table: 16,384 tokens in 512
  * bytes */
-enum { MAX_KEY_BYTES = MOTE_MAX_HEAD_DIM / 2, TABLE = 64 };
+enum { MAX_KEY_BYTES = MOTE_KV_MAX_DIM / 2, TABLE = 64 };
 
 void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool)
 {

@@ -14,7 +14,7 @@ typedef struct mote__kv_cache {
     mote__kv_pool *pool;     /* borrowed */
     mote__kv_block **blocks; /* owned table */
     size_t n_blocks, capacity;
-    size_t n_entries[MOTE_MAX_SOURCES];
+    size_t n_entries[MOTE_KV_MAX_SOURCES];
 } mote__kv_cache;
 
 void mote__kv_cache_init(mote__kv_cache *cache, mote__kv_pool *pool);

@@ -4,6 +4,7 @@
 
 #include "kv/cache.h"
 #include "kv/state.h"
+#include "model/kv_shape.h"
 #include "test.h"
 
 /* A sanitizer's shadow memory is resident, too, and not ours. */
@@ -13,13 +14,15 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-static mote__config published_config(void)
+static mote__kv_shape published_shape(void)
 {
     static mote__config c;
+    static mote__kv_shape shape;
     mote_err err;
     if (mote__config_load(&c, source_path("tests/data/config/v41-flash.json"), &err))
         fail_msg("%s", err.message);
-    return c;
+    mote__kv_shape_of(&shape, &c);
+    return shape;
 }
 
 static size_t kv_total(const mote__meter *m)
@@ -46,7 +49,7 @@ static void million_tokens(void **state)
 {
     (void)state;
     enum { TOKENS = 1 << 20 };
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     mote_err err;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, &err), 0);
@@ -105,7 +108,7 @@ static void million_tokens(void **state)
 static void constant_part(void **state)
 {
     (void)state;
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     mote__meter meter = { 0 };
     mote__kv_state s, t;
@@ -140,7 +143,7 @@ static void constant_part(void **state)
 static void round_trip(void **state)
 {
     (void)state;
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     rnd r = { 9 };
     for (int f = 0; f < MOTE_KV_FORMATS; f++) {
         mote__kv_spec spec;
@@ -178,7 +181,7 @@ static void round_trip(void **state)
 
 static void published_pool(mote__kv_pool *pool, mote__meter *meter)
 {
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, NULL), 0);
     mote__kv_layout layout;

@@ -2,6 +2,7 @@
  * backends, experts that come in any order. Always the bits of one pass on one backend. */
 #include "double.h"
 #include "golden.h"
+#include "model/kv_shape.h"
 
 enum { N = 150, MOST = 3 };
 
@@ -26,13 +27,15 @@ static void open_run(struct batch_run *b, mote_model *m, uint64_t seed)
     mote__kv_layout layout;
     rnd r = { seed };
     *b = (struct batch_run){ .m = m, .n = 1 + rnd_below(&r, MOST) };
-    assert_int_equal(mote__kv_spec_parse(&spec, NULL, c, NULL), 0);
-    mote__kv_layout_init(&layout, c, &spec);
+    mote__kv_shape shape;
+    mote__kv_shape_of(&shape, c);
+    assert_int_equal(mote__kv_spec_parse(&spec, NULL, &shape, NULL), 0);
+    mote__kv_layout_init(&layout, &shape, &spec);
     mote__kv_pool_init_in(&b->pool, &layout, m->net.kv_memory, &m->meter);
     for (size_t i = 0; i < b->n; i++) {
         mote__seq *s = &b->seq[i];
         mote__kv_cache_init(&s->kv, &b->pool);
-        assert_int_equal(mote__kv_state_init(&s->state, c, &spec, &m->meter), 0);
+        assert_int_equal(mote__kv_state_init(&s->state, &shape, &spec, &m->meter), 0);
         for (size_t k = 0; k < N; k++)
             b->ids[i][k] = (int32_t)rnd_below(&r, c->vocab_size);
         s->ids = b->ids[i];
