@@ -457,8 +457,8 @@ static void in_the_queue(void **state)
         assert_true(got.exact);
         assert_true((others[i]->seq.kv.blocks[0] == s->seq.kv.blocks[0]) ==
                     (i != 7)); /* shared, not copied */
-        assert_memory_equal(others[i]->seq.kv.blocks[0]->data, s->seq.kv.blocks[0]->data,
-                            s->context.block_bytes);
+        assert_memory_equal(mote__kv_block_here(others[i]->seq.kv.blocks[0]),
+                            mote__kv_block_here(s->seq.kv.blocks[0]), s->context.block_bytes);
         feed(others[i], ids[i % 2] + got.reused_tokens, 610 - got.reused_tokens, MOTE_LOGITS_LAST,
              NULL, NULL);
     }
