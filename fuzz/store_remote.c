@@ -82,7 +82,7 @@ static void value(const uint8_t *data, size_t size, int mend)
             image[i] ^= head[i];
         mote__slot_seal(image, 1, image + MOTE_SLOT_HEAD, BYTES, 4096);
     }
-    int rc = mote__remote_check(&c, &chain, root.id, ids, image, size, &slot, &why);
+    int rc = mote__remote_check_value(&c, &chain, root.id, ids, image, size, &slot, &why);
     if (rc ? !why
            : size != 4096 || memcmp(slot.id, chain.id, MOTE_STORE_ID) || slot.n_blocks != 1 ||
                  slot.approximate)

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Replay each fuzzer's corpus, then run it.   tools/fuzz.sh SECONDS [NAME...]
+#   tools/fuzz.sh build: the library alone; after it several of these may run at once
 set -eu
 cd "$(dirname "$0")/.."
 seconds=$1
@@ -7,9 +8,10 @@ shift
 
 work=build-fuzz
 mkdir -p "$work"
-[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Dtests=disabled -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+[ -f "$work/build.ninja" ] || CC=clang meson setup "$work" -Dtests=disabled -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
     -Dc_args='-fsanitize=fuzzer-no-link -Wno-pass-failed' >/dev/null
-ninja -C "$work" libs >/dev/null
+[ "$seconds" != build ] && [ -n "${MOTE_FUZZ_BUILT:-}" ] || ninja -C "$work" libs >/dev/null
+[ "$seconds" != build ] || exit 0
 [ $# -gt 0 ] || set -- $(cd fuzz && ls *.c | sed 's/\.c$//')
 libs=$(pkg-config --libs jansson libpcre2-8 libutf8proc sqlite3 liburing libcrypto hiredis)
 kern=$(ls "$work"/src/kern/*.a 2>/dev/null || true)

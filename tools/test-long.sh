@@ -23,7 +23,7 @@ echo "written: $out"
 
 # the store: 1,000 deaths by kill -9, two processes for ten minutes, every crash point with more images
 store=docs/results/store-long.txt
-[ -f build-gcc/build.ninja ] || meson setup build-gcc -Dtests=enabled >/dev/null
+[ -f build-gcc/build.ninja ] || meson setup build-gcc -Dtests=enabled -Db_ndebug=false >/dev/null
 ninja -C build-gcc >/dev/null
 {
     echo "date      $(date -u +%Y-%m-%d)"

@@ -11,7 +11,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <hiredis/hiredis.h>
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <pcre2.h>
@@ -23,6 +22,7 @@
 #include "base/limit.h"
 #include "base/json_string.h"
 #include "kern/kern.h"
+#include "store/tier.h"
 
 /* A value that could not be made (text that is not UTF-8) becomes null. */
 static void put(json_t *object, const char *key, json_t *value)
@@ -231,7 +231,7 @@ static json_t *libraries_json(void)
     put(o, "libcrypto", json_string(OpenSSL_version(OPENSSL_FULL_VERSION_STRING)));
     /* these two do not tell at run time */
     put(o, "liburing", json_string(LIBURING_VERSION));
-    put(o, "hiredis", json_sprintf("%d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH));
+    put(o, "hiredis", mote__tier_remote ? json_string(mote__tier_remote->library) : NULL);
     put(o, "utf8proc", json_string(utf8proc_version()));
     put(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));
     return o;

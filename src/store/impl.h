@@ -10,9 +10,10 @@
 #include <jansson.h>
 
 #include "base/mem.h"
+#include "io/reads.h"
 #include "store/index.h"
 #include "store/recent.h"
-#include "store/remote/remote.h"
+#include "store/tier.h"
 #include "store/vfs.h"
 
 enum {
@@ -22,12 +23,13 @@ enum {
     MOTE_STORE_WAIT_MS = 2000
 };
 
-/* direct_fd: the same file past the page cache, or -1. writable: it may be written, and its header
- * says that it is this segment. */
+/* file: its descriptors, of this fd and of direct_fd (the same file past the page cache, or -1).
+ * writable: it may be written, and its header says that it is this segment. */
 typedef struct mote__segfile {
     struct mote__segfile *next;
     uint32_t id;
     int fd, direct_fd, refs, dead, writable;
+    mote__read_file file;
 } mote__segfile;
 
 typedef enum mote__item_kind {
@@ -68,7 +70,7 @@ struct mote_store {
     const mote__store_io *io;
     mote__store_tuning tuning;
     mote__vfs *vfs;
-    mote__remote *remote; /* NULL: the directory alone */
+    mote__tier *tier; /* of mote__tier_remote; NULL: the directory alone */
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl; /* seconds; negative: never */
     int read_only, may_replace, lock_fd;

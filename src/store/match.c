@@ -3,143 +3,77 @@
  *
  * What the page cache holds is copied from there. Everything else is read past it, from the disk
  * into the block, several reads in flight: on the measured machine twice as fast as through the
- * cache (docs/results/store.md), and the cache does not hold twice what the session holds. Where
- * that is not possible (alignment, file system, sandbox) it is a plain read.
+ * cache (docs/results/store.md), and the cache does not hold twice what the session holds
+ * (io/reads.h; where that is not possible it is a plain read).
  *
- * A read is in one of three states: idle, flying (its buffers belong to the kernel), landed (result
- * is set). Nothing is released while it flies. Blocks are judged in the order of the chain, so that
- * each stands on one that was verified in this walk. */
+ * Nothing is released while it is read. Blocks are judged in the order of the chain, so that each
+ * stands on one that was verified in this walk. */
 #include <errno.h>
-#include <fcntl.h>
-#include <liburing.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "store/impl.h"
 
-#if !defined(SYS_cachestat) && defined(__x86_64__)
-#define SYS_cachestat 451 /* newer than Debian 12's headers */
-#endif
-
-enum { IDLE, FLYING, LANDED };
 typedef struct load {
     mote__entry entry;
     mote__segfile *file;
     mote__kv_block *block;
-    int state, error; /* errno, ENODATA: too short */
-    struct iovec iov[3];
-    int n_iov; /* 2 where the slot has no padding */
+    int reading, error; /* errno, ENODATA: too short */
     /* MOTE_SLOT_HEAD and MOTE_SLOT_ALIGN, aligned for the disk */
     uint8_t *head, *pad;
 } load;
-enum { BUFFER = 2 * MOTE_SLOT_ALIGN, SECTOR = 512 };
+enum { BUFFER = 2 * MOTE_SLOT_ALIGN };
 
 typedef struct walk {
     mote__store *s;
-    struct io_uring ring;
-    /* 1: the ring works; 2: it is open, but takes nothing any more */
-    int uring;
+    mote__reads *reads;
     size_t n_loads, buffer_bytes;
     uint8_t *buffers;
     load *loads;
 } walk;
 
-/* Where the kernel or a sandbox refuses a ring, reads are plain ones, with a word to the kernel
- * about what comes next. */
-static void open_ring(walk *w, size_t n_reads)
+/* A table of functions that is not the system's does all reading itself, one block at a time. */
+static int open_reads(walk *w, size_t n_reads)
 {
-    mote__store *s = w->s;
-    w->uring = n_reads > 1 && s->io->direct_reads && !s->tuning.no_uring &&
-               !io_uring_queue_init((unsigned)w->n_loads, &w->ring, 0);
-}
-
-static void read_now(walk *w, load *l)
-{
-    l->error = mote__read_full(w->s, l->file->fd, l->iov, l->n_iov,
-                               mote__slot_offset(&l->entry.place));
-    l->state = LANDED;
-}
-
-static int aligned(const load *l)
-{
-    for (int i = 0; i < l->n_iov; i++)
-        if ((uintptr_t)l->iov[i].iov_base % SECTOR || l->iov[i].iov_len % SECTOR)
-            return 0;
-    return l->file->direct_fd >= 0;
-}
-
-/* Whether the page cache holds all of it: Linux 6.5's cachestat. A reading without waiting would do
- * too, but starts reading ahead. */
-static int is_cached(int fd, off_t at, size_t n)
-{
-#ifdef SYS_cachestat
-    struct {
-        uint64_t offset, bytes;
-    } range = { (uint64_t)at, n };
-    struct {
-        uint64_t cached, dirty, writeback, evicted, recently_evicted;
-    } stat = { 0 };
-    return !syscall(SYS_cachestat, fd, &range, &stat, 0) && stat.cached * 4096 >= n;
-#else
-    return 0;
-#endif
+    const mote__store *s = w->s;
+    int system = s->io->direct_reads, several = n_reads > 1 && system && !s->tuning.no_uring;
+    return mote__reads_open(&w->reads,
+                            &(mote__reads_params){ .depth = w->n_loads,
+                                                   .engine = several ? MOTE_READS_AUTO
+                                                                     : MOTE_READS_PLAIN,
+                                                   .direct = several,
+                                                   .cached_first = system,
+                                                   .kernel_workers = 1,
+                                                   .preadv = system ? NULL : s->io->preadv,
+                                                   .preadv_ctx = s->io->ctx },
+                            NULL, NULL);
 }
 
 static void start(walk *w, load *l)
 {
-    off_t at = mote__slot_offset(&l->entry.place);
-    l->error = 0;
-    l->state = LANDED;
+    const mote__place *p = &l->entry.place;
+    size_t n_pad = p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD;
+    struct iovec parts[] = { { l->head, MOTE_SLOT_HEAD },
+                             { l->block->data, p->payload_bytes },
+                             { l->pad, n_pad } };
     if (!l->file) {
         l->error = errno == ENOENT || mote__file_is_other(errno) ? ENODATA : errno;
         return;
     }
-    if (w->s->io->direct_reads && is_cached(l->file->fd, at, l->entry.place.slot_bytes)) {
-        read_now(w, l);
-        return;
-    }
-    l->state = IDLE; /* read when its turn comes */
-    struct io_uring_sqe *sqe = w->uring == 1 && aligned(l) ? io_uring_get_sqe(&w->ring) : NULL;
-    if (sqe) {
-        io_uring_prep_readv(sqe, l->file->direct_fd, l->iov, (unsigned)l->n_iov, (uint64_t)at);
-        /* a kernel worker takes it: the page faults of the new block are its work, while this
-         * thread checks the one before */
-        io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
-        io_uring_sqe_set_data(sqe, l);
-        int rc = io_uring_submit(&w->ring);
-        while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY)
-            rc = io_uring_submit(&w->ring);
-        if (rc >= 0) {
-            l->state = FLYING;
-            return;
-        }
-        w->uring = 2; /* it was never taken: the ring is of no use */
-    }
-    if (w->s->io->direct_reads)
-        posix_fadvise(l->file->fd, at, l->entry.place.slot_bytes, POSIX_FADV_WILLNEED);
+    l->error = EIO;
+    l->reading = !mote__reads_submit_parts(w->reads, &l->file->file, (uint64_t)mote__slot_offset(p),
+                                           parts, 3, l);
+    mote__reads_start(w->reads);
 }
 
-static void land(walk *w, load *l)
+static void finish(walk *w, const load *l)
 {
-    while (l->state == FLYING) {
-        struct io_uring_cqe *cqe;
-        int rc = io_uring_wait_cqe(&w->ring, &cqe);
-        if (rc)
-            /* EINTR and the like: the kernel still holds our memory, so wait on */
-            continue;
-        load *done = io_uring_cqe_get_data(cqe);
-        int result = cqe->res;
-        io_uring_cqe_seen(&w->ring, cqe);
-        if (result == (int)done->entry.place.slot_bytes)
-            done->state = LANDED;
-        else
-            /* short, or refused: again by hand, which also tells why */
-            done->state = IDLE;
+    mote__read_done done;
+    while (l->reading && mote__reads_next(w->reads, 1, &done)) {
+        load *other = done.tag;
+        other->reading = 0;
+        other->error = done.error;
     }
-    if (l->state == IDLE)
-        read_now(w, l);
 }
 
 /* ---- the plan: which blocks the index promises ---- */
@@ -256,14 +190,14 @@ static void tell_ills(mote__store *s, const ills *ill)
 
 static void give_up(walk *w, mote__kv_pool *pool, load *l)
 {
-    if (l->state == FLYING)
-        land(w, l);
+    if (l->reading)
+        mote__reads_cancel(w->reads, l);
+    finish(w, l);
     mote__segfile_put(w->s, l->file);
     if (l->block)
         mote__kv_block_unref(pool, l->block);
     l->file = NULL;
     l->block = NULL;
-    l->state = LANDED;
 }
 
 /* Begins to read the block of entries[at]; 0: no memory. */
@@ -282,16 +216,11 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c,
         return 0;
     l->head = w->buffers + buffer * BUFFER;
     l->pad = l->head + MOTE_SLOT_ALIGN;
-    l->state = LANDED;
     /* a place where such a block cannot be: the index is wrong about it */
     l->error = ENODATA;
     if (p->payload_bytes != c->block_bytes)
         return 1;
     l->file = mote__segfile_get(w->s, p->segment);
-    l->iov[0] = (struct iovec){ l->head, MOTE_SLOT_HEAD };
-    l->iov[1] = (struct iovec){ l->block->data, p->payload_bytes };
-    l->iov[2] = (struct iovec){ l->pad, p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD };
-    l->n_iov = l->iov[2].iov_len ? 3 : 2;
     start(w, l);
     return 1;
 }
@@ -312,7 +241,7 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
     w.buffers = mote__map_pages(NULL, MOTE_MEM_OTHER, &w.buffer_bytes);
     if (entries && chains && w.loads && w.buffers) {
         plan(s, c, want, ids, max, *chain, entries, chains, &n);
-        open_ring(&w, n);
+        n = open_reads(&w, n) ? 0 : n;
     }
     /* Behind a block that is damaged the others of the chain are looked at all the same: each
      * damaged one is dropped now, so that one run heals the whole chain. */
@@ -324,8 +253,7 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
             break; /* no memory for more blocks */
         load *l = &w.loads[i % w.n_loads];
         const char *why = "";
-        if (l->state != LANDED)
-            land(&w, l);
+        finish(&w, l);
         int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id,
                         ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
         if (bad && (s->stale || !still_there(s, &l->entry, 1)))
@@ -346,8 +274,7 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
     tell_ills(s, &ill);
     for (size_t i = 0; i < w.n_loads && w.loads; i++)
         give_up(&w, pool, &w.loads[i]);
-    if (w.uring)
-        io_uring_queue_exit(&w.ring);
+    mote__reads_close(w.reads);
     if (used) {
         pthread_mutex_lock(&s->mutex);
         s->counts.matched_blocks += used;
@@ -377,7 +304,7 @@ static void offer(mote__store *s, const mote__store_context *c, const int32_t *i
         const int32_t *block_ids = ids + at.n_blocks * MOTE_BLOCK_TOKENS;
         mote__chain next = mote__chain_next(c, &at, block_ids, at.n_blocks < end->n_exact);
         mote__slot_describe(&slot, head, c, &at, &next, block_ids, now);
-        mote__remote_put(s->remote, &slot, head, pool, blocks[at.n_blocks]);
+        mote__tier_remote->send(s->tier, &slot, head, pool, blocks[at.n_blocks]);
         at = next;
     }
 }
@@ -406,8 +333,8 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
         n += waiting;
         batches = mote__queue_batches(s);
     } while (chain->n_blocks < max && (waiting || batches != then));
-    if (s->remote) {
-        size_t more = mote__remote_match(s->remote, c, want, ids, max, pool, blocks, chain);
+    if (s->tier) {
+        size_t more = mote__tier_remote->find(s->tier, c, want, ids, max, pool, blocks, chain);
         if (want->n_remote)
             *want->n_remote += more;
         n += more;

@@ -180,8 +180,8 @@ mote__store_put_result mote__store_put(mote__store *s, const mote__store_context
     uint8_t head[MOTE_SLOT_HEAD];
     *chain = mote__chain_next(c, &parent, ids, exact);
     mote__slot_describe(&slot, head, c, &parent, chain, ids, (uint64_t)mote__store_now(s));
-    if (s->remote && !s->read_only)
-        mote__remote_put(s->remote, &slot, head, pool, block);
+    if (s->tier && !s->read_only)
+        mote__tier_remote->send(s->tier, &slot, head, pool, block);
     return mote__queue_block(s, &slot, head, pool, block);
 }
 

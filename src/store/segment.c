@@ -53,6 +53,7 @@ static mote__segfile *open_segment(mote__store *s, uint32_t id)
     *f = (mote__segfile){ .id = id, .fd = fd, .direct_fd = -1, .writable = writable };
     if (s->io->direct_reads)
         f->direct_fd = mote__store_open_file(s, path, O_RDONLY | O_DIRECT, 0);
+    mote__read_file_use(&f->file, f->fd, f->direct_fd);
     return f;
 }
 

@@ -368,6 +368,8 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     mote__server servers[MOTE_URL_SERVERS];
     size_t n, n_servers;
     int rc = mote__store_url_parse(place, &n, servers, &n_servers, err);
+    if (!rc && n_servers && !mote__tier_remote)
+        rc = mote__tier_missing(err);
     if (rc)
         return rc;
     while (n > 1 && place[n - 1] == '/')
@@ -447,7 +449,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     if (!rc && !s->read_only && mote__queue_start(s))
         rc = mote__fail(err, MOTE_ENOMEM, "cannot start the store's writer");
     if (!rc && n_servers)
-        rc = mote__remote_open(&s->remote, s, servers, n_servers, err);
+        rc = mote__tier_remote->open(&s->tier, s, servers, n_servers, err);
     explicit_bzero(servers, sizeof servers);
     if (rc) {
         mote_store_close(s);
@@ -470,7 +472,8 @@ void mote_store_close(mote_store *s)
 {
     if (!s)
         return;
-    mote__remote_close(s->remote);
+    if (s->tier)
+        mote__tier_remote->close(s->tier);
     mote__queue_stop(s);
     close_index(s);
     mote__segfiles_sweep(s, 1);

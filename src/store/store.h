@@ -93,7 +93,7 @@ typedef struct mote__store_tuning {
     size_t segment_bytes;
     /* 0 = 16 */
     size_t reads_in_flight;
-    /* 1: pread */
+    /* 1: one pread after the other, through the page cache */
     int no_uring;
     /* seconds since 1970; NULL: the system's clock */
     int64_t (*now)(void *ctx);

@@ -8,6 +8,7 @@
 
 #include "servers.h"
 #include "store/impl.h"
+#include "store/remote/remote.h"
 
 /* A name server that does not answer: one name takes as long as it likes. */
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
@@ -55,7 +56,7 @@ static const char *url_of(int port)
 static mote__store_counts counts_of(fixture *f)
 {
     mote__store_counts c;
-    mote__remote_flush(f->store->remote);
+    mote__tier_remote->flush(f->store->tier);
     mote__store_flush(f->store, &c);
     return c;
 }
@@ -375,9 +376,9 @@ static void killed_and_back(void **state)
     assert_true(c.remote_dropped >= 4);
     assert_int_equal(times(f.log, "is left out"), 1);
     server_start(&s, NULL); /* empty, on the same port */
-    for (int tries = 0; tries < 200 && f.store->remote->cluster.nodes[0].down; tries++)
+    for (int tries = 0; tries < 200 && f.store->tier->cluster.nodes[0].down; tries++)
         sleep_ms(50);
-    assert_int_equal(f.store->remote->cluster.nodes[0].down, 0);
+    assert_int_equal(f.store->tier->cluster.nodes[0].down, 0);
     assert_int_equal(match_n(&f, ids, N * 256), 8); /* heals it */
     c = counts_of(&f);
     assert_string_equal(server_say(&s, "DBSIZE"), "8");
@@ -961,7 +962,7 @@ static int speed(int rounds)
         for (int i = 0; i < PROMPT; i++)
             mote__store_put(f.store, &f.context, &chain, own + i * 256, 1, &f.pool, blocks[i]);
         put[r] = (seconds_now() - t) * 1e6 / PROMPT;
-        mote__remote_flush(f.store->remote);
+        mote__tier_remote->flush(f.store->tier);
         sent[r] = (double)PROMPT * mote__slot_bytes(PUBLISHED) / (seconds_now() - t) / 1e6;
         assert_int_equal(counts_of(&f).remote_written, PROMPT);
         for (int i = 0; i < PROMPT; i++)

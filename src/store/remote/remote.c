@@ -39,7 +39,7 @@ static int nobody_is_up(mote__remote *r)
     return 1;
 }
 
-void mote__remote_put(mote__remote *r, const mote__slot *slot, const uint8_t *head,
+static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *head,
                       mote__kv_pool *pool, mote__kv_block *block)
 {
     int taken = 0;
@@ -235,7 +235,7 @@ static void *sender(void *arg)
     return NULL;
 }
 
-void mote__remote_flush(mote__remote *r)
+static void flush(mote__remote *r)
 {
     pthread_mutex_lock(&r->mutex);
     uint64_t until = r->n_put;
@@ -246,22 +246,27 @@ void mote__remote_flush(mote__remote *r)
 
 /* ---- open, close ---- */
 
+mote__server mote__remote_login(const mote__server *server)
+{
+    mote__server s = *server;
+    const char *secret = getenv("MOTE_REDIS_PASSWORD");
+    if (secret && !*s.password && strlen(secret) < sizeof s.password)
+        memcpy(s.password, secret, strlen(secret) + 1);
+    return s;
+}
+
 static void say(void *ctx, const char *line) { mote__store_log(ctx, "%s", line); }
 
-int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *servers, size_t n,
-                      mote_err *err)
+static int open_tier(mote__remote **out, mote__store *s, const mote__server *servers, size_t n,
+                     mote_err *err)
 {
     mote__server known[MOTE_URL_SERVERS];
-    const char *secret = getenv("MOTE_REDIS_PASSWORD");
     mote__remote *r = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *r);
     *out = r;
     if (!r)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store's servers");
-    for (size_t i = 0; i < n; i++) {
-        known[i] = servers[i];
-        if (secret && !*known[i].password && strlen(secret) < sizeof known[i].password)
-            memcpy(known[i].password, secret, strlen(secret) + 1);
-    }
+    for (size_t i = 0; i < n; i++)
+        known[i] = mote__remote_login(&servers[i]);
     r->store = s;
     r->timeout_ms = s->tuning.remote_timeout_ms       ? s->tuning.remote_timeout_ms
                     : s->params.server_timeout_ms > 0 ? s->params.server_timeout_ms
@@ -289,7 +294,7 @@ int mote__remote_open(mote__remote **out, mote__store *s, const mote__server *se
     return r->running ? 0 : mote__fail(err, MOTE_ENOMEM, "cannot start the store's sender");
 }
 
-void mote__remote_close(mote__remote *r)
+static void close_tier(mote__remote *r)
 {
     if (!r)
         return;
@@ -310,3 +315,27 @@ void mote__remote_close(mote__remote *r)
     pthread_cond_destroy(&r->done);
     mote__free(NULL, MOTE_MEM_OTHER, r, sizeof *r);
 }
+
+static void stat_tier(mote__remote *r, mote__tier_stat *stat)
+{
+    *stat = (mote__tier_stat){ .n_servers = r->cluster.n_nodes };
+    for (size_t i = 0; i < stat->n_servers; i++)
+        stat->n_servers_down += r->cluster.nodes[i].down != 0;
+    pthread_mutex_lock(&r->mutex);
+    stat->queued_blocks = r->n_waiting;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+#define TEXT_OF(x) #x
+#define VERSION_OF(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+static const mote__tier_ops ops = {
+    .library = VERSION_OF(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH),
+    .open = open_tier,
+    .close = close_tier,
+    .find = mote__remote_find,
+    .send = put_block,
+    .flush = flush,
+    .stat = stat_tier,
+    .check = mote__remote_check_server,
+};
+const mote__tier_ops *const mote__tier_remote = &ops;

@@ -11,7 +11,7 @@
 #define MOTE_STORE_REMOTE_REMOTE_H
 
 #include "store/remote/cluster.h"
-#include "store/slot.h"
+#include "store/tier.h"
 
 enum { MOTE_REMOTE_KEY = 8 + 2 * MOTE_STORE_ID, MOTE_REMOTE_IN_FLIGHT = 16, MOTE_REMOTE_BAD = 64 };
 
@@ -23,7 +23,7 @@ typedef struct mote__upload {
     mote__kv_block *block; /* a reference */
 } mote__upload;
 
-typedef struct mote__remote {
+typedef struct mote__tier {
     mote__store *store;
     mote__cluster cluster;
     pthread_mutex_t find_mutex; /* of `finder`; taken before all locks of the store */
@@ -48,22 +48,18 @@ typedef struct mote__remote {
 void mote__remote_key(char key[MOTE_REMOTE_KEY + 1], const uint8_t *id);
 /* Whether a value is the block that `chain` ends with, below `parent`: 0, or MOTE_EFORMAT and *why.
  */
-int mote__remote_check(const mote__store_context *c, const mote__chain *chain,
-                       const uint8_t *parent, const int32_t *ids, const uint8_t *value, size_t n,
-                       mote__slot *slot, const char **why);
+int mote__remote_check_value(const mote__store_context *c, const mote__chain *chain,
+                             const uint8_t *parent, const int32_t *ids, const uint8_t *value,
+                             size_t n, mote__slot *slot, const char **why);
 
-int mote__remote_open(mote__remote **r, mote__store *s, const mote__server *servers, size_t n,
-                      mote_err *err);
-void mote__remote_close(mote__remote *r); /* sends what is queued, within bounds */
-/* mote__store_match, from where the directory ended, to at most `max` blocks. */
-size_t mote__remote_match(mote__remote *r, const mote__store_context *c,
-                          const mote__store_want *want, const int32_t *ids, size_t max,
-                          mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
-/* Queue a block: its time to live is renewed, or it is sent. Never waits. */
-void mote__remote_put(mote__remote *r, const mote__slot *slot, const uint8_t *head,
-                      mote__kv_pool *pool, mote__kv_block *block);
-/* until all that was put before was sent or given up */
-void mote__remote_flush(mote__remote *r);
+/* What the table of store/tier.h holds; contracts there. */
+size_t mote__remote_find(mote__remote *r, const mote__store_context *c,
+                         const mote__store_want *want, const int32_t *ids, size_t max,
+                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
+void mote__remote_check_server(mote__tier_found *found, const mote__server *server, int timeout_ms);
+/* The server with MOTE_REDIS_PASSWORD where it has no password of its own; to be wiped. */
+mote__server mote__remote_login(const mote__server *server);
+/* The block's value was found bad: the next put replaces it. */
 void mote__remote_note_bad(mote__remote *r, const uint8_t *id);
 
 #endif

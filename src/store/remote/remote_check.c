@@ -7,16 +7,12 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "base/json_string.h"
 #include "store/impl.h"
+#include "store/remote/remote.h"
 
 enum { TIMEOUT_MS = 1000, PINGS = 7, PROBE_BYTES = 64 };
 
-typedef struct found {
-    char name[400], version[64], mode[32], failure[300];
-    double round_trip_ms;
-    int n_known; /* servers of a cluster */
-} found;
+typedef mote__tier_found found;
 
 /* "redis://host:port/db": where, never who or by which word. */
 static void name_of(char *dst, size_t n, const mote__server *s)
@@ -204,56 +200,14 @@ static void try_value(found *f, const mote__server *server, int timeout_ms)
     mote__free(NULL, MOTE_MEM_OTHER, k, sizeof *k);
 }
 
-/* ---- all of them ---- */
-
-static json_t *found_json(const found *f)
+void mote__remote_check_server(mote__tier_found *f, const mote__server *server, int timeout_ms)
 {
-    json_t *o = json_object();
-    json_object_set_new(o, "server", mote__json_string(f->name));
-    json_object_set_new(o, "ok", json_boolean(!*f->failure));
-    json_object_set_new(o, "version", *f->version ? mote__json_string(f->version) : json_null());
-    json_object_set_new(o, "mode", *f->mode ? mote__json_string(f->mode) : json_null());
-    json_object_set_new(o, "servers_known", json_integer(f->n_known));
-    json_object_set_new(o, "round_trip_ms",
-                        f->round_trip_ms > 0 ? json_real(f->round_trip_ms) : json_null());
-    json_object_set_new(o, "failure", *f->failure ? mote__json_string(f->failure) : json_null());
-    return o;
-}
-
-int mote_store_check_json(const char *place, int timeout_ms, char **text, mote_err *err)
-{
-    char alone[4096];
-    mote__server servers[MOTE_URL_SERVERS];
-    const char *secret = getenv("MOTE_REDIS_PASSWORD");
-    size_t n_dir, n, failures = 0;
-    if (!strncmp(place, "redis://", 8) ||
-        !strncmp(place, "rediss://", 9)) { /* servers without a directory before them */
-        if (snprintf(alone, sizeof alone, ",%s", place) >= (int)sizeof alone)
-            return mote__fail(err, MOTE_EINVAL, "the place is too long");
-        place = alone;
-    }
-    int rc = mote__store_url_parse(place, &n_dir, servers, &n, err);
-    if (!rc && n == 0)
-        rc = mote__fail(err, MOTE_EINVAL,
-                        "there is no server in this place: give DIR,redis://host or redis://host");
-    json_t *list = rc ? NULL : json_array();
-    for (size_t i = 0; i < n && !rc; i++) {
-        found f = { .n_known = 1 };
-        if (secret && !*servers[i].password && strlen(secret) < sizeof servers[i].password)
-            memcpy(servers[i].password, secret, strlen(secret) + 1);
-        name_of(f.name, sizeof f.name, &servers[i]);
-        reach(&f, &servers[i], timeout_ms > 0 ? timeout_ms : TIMEOUT_MS);
-        if (!*f.failure)
-            try_value(&f, &servers[i], timeout_ms > 0 ? timeout_ms : TIMEOUT_MS);
-        failures += *f.failure != 0;
-        json_array_append_new(list, found_json(&f));
-    }
-    explicit_bzero(servers, sizeof servers);
-    explicit_bzero(alone, sizeof alone);
-    if (rc)
-        return rc;
-    json_t *o = json_object();
-    json_object_set_new(o, "failed", json_integer((json_int_t)failures));
-    json_object_set_new(o, "servers", list);
-    return mote__store_json(o, text, err);
+    mote__server s = mote__remote_login(server);
+    int ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
+    *f = (mote__tier_found){ .n_known = 1 };
+    name_of(f->name, sizeof f->name, &s);
+    reach(f, &s, ms);
+    if (!*f->failure)
+        try_value(f, &s, ms);
+    explicit_bzero(&s, sizeof s);
 }

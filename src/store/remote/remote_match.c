@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "store/impl.h"
+#include "store/remote/remote.h"
 
 typedef struct flight {
     mote__ask ask;
@@ -22,9 +23,9 @@ typedef struct walk {
 } walk;
 typedef enum end { END_MAX, END_MISS, END_STOP } end;
 
-int mote__remote_check(const mote__store_context *c, const mote__chain *chain,
-                       const uint8_t *parent, const int32_t *ids, const uint8_t *value, size_t n,
-                       mote__slot *slot, const char **why)
+int mote__remote_check_value(const mote__store_context *c, const mote__chain *chain,
+                             const uint8_t *parent, const int32_t *ids, const uint8_t *value,
+                             size_t n, mote__slot *slot, const char **why)
 {
     *why = "its length";
     if (n != mote__slot_bytes(c->block_bytes))
@@ -83,8 +84,8 @@ static end take(walk *w, flight *f)
     mote__slot slot;
     const char *why = "it is no text";
     if (reply->type != REDIS_REPLY_STRING ||
-        mote__remote_check(w->c, &f->chain, w->chain->id, ids, (const uint8_t *)reply->str,
-                           reply->len, &slot, &why))
+        mote__remote_check_value(w->c, &f->chain, w->chain->id, ids, (const uint8_t *)reply->str,
+                                 reply->len, &slot, &why))
         return bad_value(w, f, why);
     size_t left = w->max - w->chain->n_blocks;
     /* more will probably come: large pages for them */
@@ -126,9 +127,9 @@ static end walk_along(walk *w, int exact)
     return e;
 }
 
-size_t mote__remote_match(mote__remote *r, const mote__store_context *c,
-                          const mote__store_want *want, const int32_t *ids, size_t max,
-                          mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
+size_t mote__remote_find(mote__remote *r, const mote__store_context *c,
+                         const mote__store_want *want, const int32_t *ids, size_t max,
+                         mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain)
 {
     size_t before = chain->n_blocks;
     if (before >= max)
