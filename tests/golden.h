@@ -78,7 +78,7 @@ static inline const float *feed(mote_session *s, const int32_t *ids, size_t n,
 {
     mote_err err;
     mote_feed f = { s, ids, n, rows };
-    if (mote_step(s->model, &f, 1, NULL, NULL, &err))
+    if (mote_run(s->model, &f, 1, NULL, NULL, &err))
         fail_msg("%s", err.message);
     return mote_session_logits(s, n_rows, first);
 }

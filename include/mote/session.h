@@ -92,21 +92,56 @@ typedef enum mote_logits_rows {
     MOTE_LOGITS_LAST,
     MOTE_LOGITS_ALL
 } mote_logits_rows;
+/* A prompt of a session is pushed, in one piece or several, and done by steps. Tokens that were
+ * pushed and whose prompt is not finished are pending: mote_session_length does not count them.
+ *
+ * Push: checks and reserves, runs nothing. n_more: how many tokens of the same prompt will be
+ * pushed later; whatever pieces a prompt comes in, its results are those of one piece. While a
+ * prompt is pending, a push must go on with it: n_ids + n_more = what was announced (MOTE_EINVAL).
+ * n_ids may be 0 only when a truncated session awaits its replay. logits: the last push's holds;
+ * ALL: every row the decoder runs over (full: all new positions).
+ * MOTE_EINVAL: a token outside the vocabulary; MOTE_EFULL: over the context's limit; MOTE_ENOMEM.
+ * After an error the session is unchanged. */
+MOTE_API int mote_session_push(mote_session *session, const int32_t *ids, size_t n_ids,
+                               size_t n_more, mote_logits_rows logits, mote_err *err);
+/* tokens pushed whose prompt is not finished */
+MOTE_API size_t mote_session_pending(const mote_session *session);
+/* Forget the pending prompt, between any two steps. The session keeps its old tokens and goes on
+ * as if the prompt had not been pushed; where passes of it had run, after an exact replay of the
+ * windows. Blocks that went to a store stay there. */
+MOTE_API void mote_session_drop(mote_session *session);
+
+typedef struct mote_step_params {
+    size_t max_rows; /* of the pass; 0, or more than the scratch memory is meant for: the default */
+} mote_step_params;
+typedef struct mote_stepped {
+    mote_err err;  /* code 0, or what made this session's prompt fail: it was dropped */
+    int ready;     /* 1: the prompt is finished, and the logits it asked for are there */
+    size_t n_rows; /* in this pass; 0: it had to wait, for room or for tokens to be pushed */
+    /* of the prompt, in all; rows of a replay count */
+    size_t done_rows, all_rows;
+} mote_stepped;
+/* One pass over pending tokens of several sessions, each at most once in the list, sharing every
+ * weight read: first the sessions with at most 8 rows left, then prompts, in the order of the list,
+ * until max_rows are found. Whoever is in a pass changes no bit of the others' results. stepped: n
+ * results. Where memory is short the pass is smaller. A failure of one session (its numbers are not
+ * finite) costs its prompt alone; one of the whole pass drops the prompts that took part.
+ * Returns MOTE_EINVAL (the list) or MOTE_ENOMEM (not even for one row); then nothing has run. */
+MOTE_API int mote_step(mote_model *model, mote_session *const *sessions, size_t n_sessions,
+                       const mote_step_params *params, mote_stepped *stepped, mote_err *err);
+
 typedef struct mote_feed {
     mote_session *session;
-    /* n_ids new tokens; n_ids may be 0 only when a truncated session awaits its replay */
     const int32_t *ids;
     size_t n_ids;
-    mote_logits_rows logits; /* ALL: every row the decoder ran over (full: all new positions) */
+    mote_logits_rows logits;
 } mote_feed;
-/* Run new tokens of several sessions (each at most once in the list) through the model, sharing
- * every weight read. Blocks go to the store as soon as they are finished, and stay there if the
- * step is cancelled or fails. On failure the sessions keep their old tokens and await a replay (an
- * exact one where they were live) or are unchanged; the code is MOTE_EFULL when a context limit
- * would be passed (nothing was run). progress (may be NULL) is called between chunks. */
-MOTE_API int mote_step(mote_model *model, const mote_feed *feeds, size_t n_feeds,
-                       int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens),
-                       void *progress_ctx, mote_err *err);
+typedef int (*mote_run_progress)(void *ctx, size_t done_rows, size_t all_rows);
+/* Push all feeds and step until they are finished. If a push fails nothing runs. If a session fails
+ * or progress (may be NULL; called after each pass) returns non-zero, what is pending is dropped;
+ * sessions that were finished by then keep their new tokens. err names the feed. */
+MOTE_API int mote_run(mote_model *model, const mote_feed *feeds, size_t n_feeds,
+                      mote_run_progress progress, void *progress_ctx, mote_err *err);
 /* Logits of the last step: n_rows x vocab floats, row 0 belongs to position *first. Borrowed until
  * the next step. */
 MOTE_API const float *mote_session_logits(const mote_session *session, size_t *n_rows,

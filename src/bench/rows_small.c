@@ -35,7 +35,7 @@ static int feed(mote__bench *b, mote_model *m, mote_session *s, size_t from, siz
     for (size_t i = 0; i < n; i++)
         ids[i] = token_at(m, from + i);
     mote_feed f = { .session = s, .ids = ids, .n_ids = n, .logits = rows };
-    int rc = mote_step(m, &f, 1, NULL, NULL, b->err);
+    int rc = mote_run(m, &f, 1, NULL, NULL, b->err);
     free(ids);
     return rc;
 }
@@ -150,7 +150,7 @@ static int decode(mote__bench *b, mote_model *m, mote_session *s, size_t from, s
         int32_t id = token_at(m, from + i);
         mote_feed f = { .session = s, .ids = &id, .n_ids = 1, .logits = MOTE_LOGITS_LAST };
         double start = mote__bench_now();
-        rc = mote_step(m, &f, 1, NULL, NULL, b->err);
+        rc = mote_run(m, &f, 1, NULL, NULL, b->err);
         if (seconds)
             seconds[i] = mote__bench_now() - start;
     }

@@ -64,7 +64,7 @@ int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_
     mote_feed feed = { .session = session, .ids = ids, .n_ids = n, .logits = rows };
     cli_step_ctx ctx = { what, scratch_peak ? model : NULL, 0 };
     double t0 = cli_seconds();
-    int rc = mote_step(model, &feed, 1, cli_progress_step, &ctx, err);
+    int rc = mote_run(model, &feed, 1, cli_progress_step, &ctx, err);
     if (seconds)
         *seconds += cli_seconds() - t0;
     if (scratch_peak && ctx.scratch_peak > *scratch_peak)
@@ -153,7 +153,7 @@ int cli_generate(mote_model *model, mote_session *session, const mote_model_info
                 .session = session, .ids = r->ids + r->n_fed, .n_ids = 1, .logits = MOTE_LOGITS_LAST
             };
             double t0 = cli_seconds();
-            rc = mote_step(model, &feed, 1, NULL, NULL, err);
+            rc = mote_run(model, &feed, 1, NULL, NULL, err);
             if (rc == MOTE_EFULL) {
                 r->finish = CLI_FINISH_CONTEXT;
                 rc = MOTE_OK;

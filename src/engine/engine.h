@@ -26,11 +26,45 @@ struct mote_model {
         struct pool_list *next;
         mote__kv_pool pool;
     } * pools;
-    size_t chunk_rows; /* rows of one pass */
+    size_t chunk_rows; /* rows of one pass at most */
+    mote__buf lists;   /* of a step: which sessions take part in its pass */
     int net_open, n_sessions;
     uint8_t fingerprint[MOTE_STORE_DIGEST];
     int has_fingerprint;
     char path[4096];
+};
+
+/* What the passes of one prompt do: positions, and how the halves are cut. docs/architecture.md,
+ * "Prefill". */
+typedef struct mote__schedule {
+    /* rows of the encoder half: [begin, end) */
+    uint64_t begin, end;
+    /* = n_kv: rows before it rebuild windows only */
+    uint64_t publish_from;
+    /* first position whose encoder output is needed */
+    uint64_t encoder_apex;
+    /* first row of the decoder half */
+    uint64_t decoder_begin;
+    /* first position whose final output is wanted (cone), 0: all rows */
+    uint64_t decoder_apex;
+    /* windows start anew */
+    int fresh_encoder, fresh_decoder;
+} mote__schedule;
+
+/* A prompt: tokens that were pushed and are not finished. They lie in `ids` behind the n_ids that
+ * the session holds. */
+struct prompt {
+    int pending;   /* 1: there is one (perhaps without tokens: a replay alone) */
+    int begun;     /* 1: passes ran; what follows n_more holds */
+    size_t n;      /* tokens pushed */
+    size_t n_more; /* announced and not pushed yet: the schedule's end counts them */
+    mote_logits_rows logits;
+    mote__schedule k; /* made by the first push */
+    uint64_t at;      /* next row of the encoder half */
+    /* for the way back */
+    size_t old_n_kv;
+    uint64_t old_approximate;
+    int was_live;
 };
 
 /* State between steps. Global KV covers ids[0, n_kv); windows are live (they belong to position
@@ -63,7 +97,20 @@ struct mote_session {
     mote__chain chain; /* of the full blocks that were offered to the store */
     mote__buf logits;
     size_t n_logits, first_logits; /* rows, position of the first */
+    struct prompt prompt;
 };
+
+/* Position behind the last token whose global KV is there. */
+static inline size_t mote__session_written(const mote_session *s)
+{
+    return s->prompt.begun && s->prompt.at > s->n_kv ? (size_t)s->prompt.at : s->n_kv;
+}
+
+/* engine/prompt.c. begin: the first pass of a pending prompt is about to run. finish: its last row
+ * ran. idle: MOTE_EINVAL where a prompt is pending. */
+void mote__prompt_begin(mote_session *s);
+void mote__prompt_finish(mote_session *s);
+int mote__session_idle(const mote_session *s, mote_err *err);
 
 /* engine/special.c: bos, adds_bos, the generation's eos and note, from the files of `folder` (NULL:
  * a tokenizer without one). */
@@ -81,22 +128,7 @@ void mote__persist_cut(mote_session *s);
 int mote__count_threads(int asked, int *n, mote_err *err);
 size_t mote__chunk_rows(const mote__net *net); /* rows of one pass */
 
-/* What a step does with one session: positions, and how the halves are cut. docs/architecture.md,
- * "Prefill". */
-typedef struct mote__schedule {
-    /* rows of the encoder half: [begin, end) */
-    uint64_t begin, end;
-    /* = n_kv: rows before it rebuild windows only */
-    uint64_t publish_from;
-    /* first position whose encoder output is needed */
-    uint64_t encoder_apex;
-    /* first row of the decoder half */
-    uint64_t decoder_begin;
-    /* first position whose final output is wanted (cone), 0: all rows */
-    uint64_t decoder_apex;
-    /* windows start anew */
-    int fresh_encoder, fresh_decoder;
-} mote__schedule;
+/* For n_new tokens behind those that the session holds. Pure. */
 mote__schedule mote__schedule_make(const mote_session *s, size_t n_new);
 
 #endif

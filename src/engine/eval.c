@@ -93,10 +93,10 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
         double t0 = now();
         mote_feed f = { s, ids + at, n, MOTE_LOGITS_ALL },
                   b = { base, ids + at, n, MOTE_LOGITS_ALL };
-        if ((rc = mote_step(m, &f, 1, NULL, NULL, err)))
+        if ((rc = mote_run(m, &f, 1, NULL, NULL, err)))
             break;
         seconds += now() - t0;
-        if (base && (rc = mote_step(m, &b, 1, NULL, NULL, err)))
+        if (base && (rc = mote_run(m, &b, 1, NULL, NULL, err)))
             break;
         const float *x = mote_session_logits(s, &rows, &first),
                     *y = base ? mote_session_logits(base, NULL, NULL) : NULL;

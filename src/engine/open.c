@@ -209,6 +209,7 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
     mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
+    mote__buf_init(&m->lists, &m->meter, MOTE_MEM_SCRATCH);
     m->chunk_rows = mote__chunk_rows(net);
     m->net_open = 1;
     return 0;
@@ -260,6 +261,7 @@ void mote_model_close(mote_model *m)
         return;
     if (m->net_open)
         mote__pass_deinit(&m->pass);
+    mote__buf_deinit(&m->lists);
     while (m->pools) {
         struct pool_list *p = m->pools;
         m->pools = p->next;

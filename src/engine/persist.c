@@ -274,6 +274,9 @@ int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote
     if (!s->store)
         return mote__fail(err, MOTE_EINVAL,
                           "the session has no store: call mote_session_use_store first");
+    int rc = mote__session_idle(s, err);
+    if (rc)
+        return rc;
     if (s->n_ids)
         return mote__fail(err, MOTE_EINVAL,
                           "only an empty session can be restored: this one holds %zu tokens",
@@ -292,7 +295,7 @@ int mote_session_restore(mote_session *s, const int32_t *ids, size_t n_ids, mote
     mote__kv_block **blocks = calloc(room, sizeof *blocks);
     if (!blocks)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu stored blocks", room);
-    int rc = restore(s, ids, n_ids, replay, blocks, &r, err);
+    rc = restore(s, ids, n_ids, replay, blocks, &r, err);
     free(blocks);
     if (restored)
         *restored = r;

@@ -64,14 +64,31 @@ void mote_session_destroy(mote_session *s)
     m->n_sessions--;
 }
 
-/* The last row goes along, so that a fork can be sampled from at once. */
-static int copy_last_logits(mote_session *f, const mote_session *s)
+/* A session that is idle gives its last row, so that a fork can be sampled from at once; in the
+ * middle of a prompt all rows so far, and room for the others. */
+static int copy_logits(mote_session *f, const mote_session *s)
 {
     size_t bytes = s->model->net.config.vocab_size * sizeof(float);
-    return s->n_logits
-               ? mote__buf_append(&f->logits,
-                                  (const char *)s->logits.data + (s->n_logits - 1) * bytes, bytes)
-               : 0;
+    size_t n = s->prompt.begun ? s->n_logits : s->n_logits != 0;
+    f->n_logits = n;
+    f->first_logits = s->first_logits + s->n_logits - n;
+    if (s->prompt.pending && mote__buf_reserve(&f->logits, s->logits.capacity))
+        return MOTE_ENOMEM;
+    return n ? mote__buf_append(&f->logits,
+                                (const char *)s->logits.data + (s->n_logits - n) * bytes, n * bytes)
+             : 0;
+}
+
+static int copy_marks(mote_session *f, const mote_session *s)
+{
+    for (; f->n_marks < s->n_marks; f->n_marks++) {
+        const struct mark *from = &s->marks[f->n_marks];
+        struct mark *to = &f->marks[f->n_marks];
+        *to = *from;
+        if (mote__kv_state_clone(&to->state, &from->state))
+            return MOTE_ENOMEM;
+    }
+    return 0;
 }
 
 int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
@@ -92,19 +109,20 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
                          .origin = s->origin,
                          .follow_origin = s->follow_origin,
                          .follow_until = s->follow_until,
-                         .n_logits = s->n_logits != 0,
-                         .first_logits = s->first_logits + (s->n_logits ? s->n_logits - 1 : 0),
                          .store = s->store,
                          .context = s->context,
-                         .chain = s->chain };
+                         .chain = s->chain,
+                         .prompt = s->prompt };
+    size_t written = mote__session_written(s), end = s->n_ids + s->prompt.n;
     mote__buf_init(&f->ids, &m->meter, MOTE_MEM_OTHER);
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
     m->n_sessions++;
     if (mote__kv_state_clone(&f->seq.state, &s->seq.state) ||
-        mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, s->n_kv) ||
-        mote__buf_append(&f->ids, s->ids.data, s->n_ids * sizeof(int32_t)) ||
-        copy_last_logits(f, s)) {
+        mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, written) ||
+        (s->prompt.pending && mote__kv_reserve(&f->seq.kv, written, end)) ||
+        mote__buf_append(&f->ids, s->ids.data, end * sizeof(int32_t)) || copy_logits(f, s) ||
+        copy_marks(f, s)) {
         mote_session_destroy(f);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a fork");
     }
@@ -123,6 +141,9 @@ size_t mote_session_origin(const mote_session *s) { return (size_t)s->origin; }
 
 int mote_session_follow(mote_session *s, size_t origin, size_t n_tokens, mote_err *err)
 {
+    int rc = mote__session_idle(s, err);
+    if (rc)
+        return rc;
     if (s->n_ids)
         return mote__fail(err, MOTE_EINVAL,
                           "only an empty session can follow another: this one holds %zu tokens",
@@ -194,6 +215,9 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay,
 {
     const mote__config *c = &s->model->net.config;
     mote_truncated t = { 0 };
+    int rc = mote__session_idle(s, err);
+    if (rc)
+        return rc;
     if (length > s->n_ids)
         return mote__fail(err, MOTE_EINVAL, "cannot truncate to %zu tokens: the session holds %zu",
                           length, s->n_ids);
@@ -233,6 +257,9 @@ int mote_session_truncate(mote_session *s, size_t length, mote_replay replay,
 int mote_session_forget_windows(mote_session *s, mote_replay replay, mote_err *err)
 {
     size_t multiple = s->model->net.config.prefix_multiple;
+    int rc = mote__session_idle(s, err);
+    if (rc)
+        return rc;
     if (s->n_kv != s->n_ids || s->n_ids % multiple)
         return mote__fail(err, MOTE_EINVAL,
                           "a prefix of %zu tokens cannot be cut: it must be a multiple of %zu",

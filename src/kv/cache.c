@@ -95,9 +95,16 @@ int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *c, size_t n_
     return 0;
 }
 
+void mote__kv_cache_unreserve(mote__kv_cache *c, size_t n_tokens)
+{
+    size_t keep = (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS;
+    if (keep < c->n_blocks)
+        drop_blocks(c, keep);
+}
+
 void mote__kv_cache_truncate(mote__kv_cache *c, size_t n_tokens)
 {
-    drop_blocks(c, (n_tokens + MOTE_BLOCK_TOKENS - 1) / MOTE_BLOCK_TOKENS);
+    mote__kv_cache_unreserve(c, n_tokens);
     set_entries(c, n_tokens);
 }
 

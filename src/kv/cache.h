@@ -27,6 +27,8 @@ int mote__kv_reserve(mote__kv_cache *cache, size_t n_written, size_t n_tokens);
 int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *cache, size_t n_tokens);
 /* Keep the first n_tokens (a multiple of every ratio). Later blocks are released. */
 void mote__kv_cache_truncate(mote__kv_cache *cache, size_t n_tokens);
+/* Give back the blocks that were reserved behind the n_tokens written. */
+void mote__kv_cache_unreserve(mote__kv_cache *cache, size_t n_tokens);
 
 /* An empty cache takes over `n` full blocks of its pool, with the caller's references. 0 or
  * MOTE_ENOMEM (nothing taken). */

@@ -111,7 +111,7 @@ static int read_window(mote_session **s, mote_model *model, const char *kv, cons
     mote_session_params params = { .kv = kv, .prefill = MOTE_PREFILL_FULL };
     int rc = mote_session_create(s, model, &params, err);
     mote_feed f = { *s, window, n, MOTE_LOGITS_NONE };
-    return rc ? rc : mote_step(model, &f, 1, NULL, NULL, err);
+    return rc ? rc : mote_run(model, &f, 1, NULL, NULL, err);
 }
 
 int lab_kv_error_run(json_t *rows, mote_model *model, const lab_text *text, const char *const *kv,

@@ -71,11 +71,11 @@ int lab_speed(mote_model *model, const mote_session_params *params, const int32_
     mote_feed f = { session, window, n_read, MOTE_LOGITS_LAST };
     double t0 = lab_seconds();
     if (!rc)
-        rc = mote_step(model, &f, 1, NULL, NULL, err);
+        rc = mote_run(model, &f, 1, NULL, NULL, err);
     double t1 = lab_seconds();
     for (size_t i = 0; !rc && i < n_decode; i++) {
         f = (mote_feed){ session, window + n_read + i, 1, MOTE_LOGITS_LAST };
-        rc = mote_step(model, &f, 1, NULL, NULL, err);
+        rc = mote_run(model, &f, 1, NULL, NULL, err);
     }
     *prefill = (double)n_read / (t1 - t0);
     *decode = n_decode ? (double)n_decode / (lab_seconds() - t1) : (double)NAN;

@@ -127,7 +127,7 @@ static int measure_use(json_t *step, climb *c, size_t ctx, mote_err *err)
     for (size_t i = 0; !rc && i <= n_decode; i++) {
         mote_feed f = { s, c->window + (i ? n_read + i - 1 : 0), i ? 1 : n_read, MOTE_LOGITS_LAST };
         double t0 = lab_seconds();
-        rc = mote_step(c->model, &f, 1, lab_progress_step, &shown, err);
+        rc = mote_run(c->model, &f, 1, lab_progress_step, &shown, err);
         seconds[i > 0] += lab_seconds() - t0;
     }
     if (!rc) {

@@ -55,7 +55,7 @@ static int step(const window *w, run *r, size_t n, mote_logits_rows rows, mote_e
 {
     mote_feed f = { r->session, w->ids + r->held, n, rows };
     double t0 = lab_seconds();
-    int rc = mote_step(w->model, &f, 1, NULL, NULL, err);
+    int rc = mote_run(w->model, &f, 1, NULL, NULL, err);
     r->c->seconds += lab_seconds() - t0;
     r->c->n_run += n;
     r->held += n;

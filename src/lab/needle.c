@@ -40,7 +40,7 @@ static int ask_questions(asking *a, mote_session *context, mote_err *err)
         a->feeds[i] = (mote_feed){ a->asked[i], a->h->needle[i].ids, a->h->needle[i].n_question,
                                    MOTE_LOGITS_LAST };
     }
-    return rc ? rc : mote_step(a->model, a->feeds, a->h->n_needles, NULL, NULL, err);
+    return rc ? rc : mote_run(a->model, a->feeds, a->h->n_needles, NULL, NULL, err);
 }
 
 /* First tokens are scored from the question's logits, the others by forks that read the answer but
@@ -64,7 +64,7 @@ static int score_candidates(asking *a, mote_err *err)
         }
     }
     if (!rc && n_feeds)
-        rc = mote_step(a->model, a->feeds, n_feeds, NULL, NULL, err);
+        rc = mote_run(a->model, a->feeds, n_feeds, NULL, NULL, err);
     for (size_t i = 0; !rc && i < a->n; i++) {
         candidate *c = &a->list[i];
         const lab_needle *n = &a->h->needle[c->answer];
@@ -122,7 +122,7 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
                 a->feeds[n_feeds++] = (mote_feed){ a->asked[i], &next[i], 1, MOTE_LOGITS_LAST };
         }
         int rc = n_feeds && step + 1 < steps
-                     ? mote_step(a->model, a->feeds, n_feeds, NULL, NULL, err)
+                     ? mote_run(a->model, a->feeds, n_feeds, NULL, NULL, err)
                      : MOTE_OK;
         if (rc)
             return rc;
@@ -180,7 +180,7 @@ int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_pa
     mote_feed f = { context, h->ids, h->n_ids, MOTE_LOGITS_NONE };
     lab_shown s = { progress, what, NULL, 0 };
     if (!rc)
-        rc = mote_step(model, &f, 1, lab_progress_step, &s, err);
+        rc = mote_run(model, &f, 1, lab_progress_step, &s, err);
     if (!rc)
         rc = ask_questions(&a, context, err);
     if (!rc)

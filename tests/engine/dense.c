@@ -154,7 +154,7 @@ static void cancelled(void **state)
     model->chunk_rows = 100;
     mote_feed f = { s, ids + 301, 300, MOTE_LOGITS_LAST };
     mote_err err;
-    assert_int_equal(mote_step(model, &f, 1, stop, NULL, &err), MOTE_ECANCELED);
+    assert_int_equal(mote_run(model, &f, 1, stop, NULL, &err), MOTE_ECANCELED);
     model->chunk_rows = usual;
     go_on(s, 301, N);
     mote_session_destroy(s);
@@ -261,7 +261,7 @@ static void refused(void **state)
     assert_non_null(strstr(err.message, "there are key, value"));
     s = session_open(model, NULL, MOTE_PREFILL_BOUNDED);
     mote_feed f = { s, ids, 0, MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(model, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_run(model, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
     mote_session_destroy(s);
     char *json = NULL;
     assert_int_equal(mote_model_plan_json(model, &json, &err), 0);

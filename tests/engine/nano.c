@@ -169,14 +169,14 @@ static void failing_allocations(void **state)
             rc = mote_session_create(&s, m, NULL, &err);
         mote_feed feeds = { s, ids, 50, MOTE_LOGITS_ALL };
         if (!rc)
-            rc = mote_step(m, &feeds, 1, NULL, NULL, &err);
+            rc = mote_run(m, &feeds, 1, NULL, NULL, &err);
         if (!rc)
             rc = mote_session_mark(s, &err);
         if (!rc)
             rc = mote_session_fork(&f, s, &err);
         feeds = (mote_feed){ f, ids, 3, MOTE_LOGITS_LAST };
         if (!rc)
-            rc = mote_step(m, &feeds, 1, NULL, NULL, &err);
+            rc = mote_run(m, &feeds, 1, NULL, NULL, &err);
         mote__alloc_fail_at = 0;
         if (rc) {
             failures++;
@@ -184,7 +184,7 @@ static void failing_allocations(void **state)
                 fail_msg("allocation %ld: code %d, '%s'", n, rc, err.message);
             if (s && !f) { /* the session is still good */
                 feeds = (mote_feed){ s, ids, 50, MOTE_LOGITS_LAST };
-                if (mote_step(m, &feeds, 1, NULL, NULL, &err))
+                if (mote_run(m, &feeds, 1, NULL, NULL, &err))
                     fail_msg("after allocation %ld failed: %s", n, err.message);
             }
         }

@@ -88,7 +88,7 @@ static void any_cut_gives_the_same(void **state)
     mote_session *forked;
     mote_feed f[2] = { { wide, ids, 299, MOTE_LOGITS_LAST },
                        { usual, ids, 299, MOTE_LOGITS_LAST } };
-    assert_int_equal(mote_step(model, f, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(mote_run(model, f, 2, NULL, NULL, NULL), 0);
     assert_int_equal(mote_session_fork(&forked, wide, NULL), 0);
     size_t rows, first, vocab = model->net.config.vocab_size;
     assert_memory_equal(feed(forked, ids + 299, 1, MOTE_LOGITS_LAST, &rows, &first), all,

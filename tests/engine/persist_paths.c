@@ -100,7 +100,7 @@ static void feed_to(mote_session *s, const int32_t *from, size_t n, rnd *r, int 
                stop = 1 + rnd_below(r, piece + 1);
         mote_feed f = { s, from + at, piece, MOTE_LOGITS_LAST };
         if (rnd_below(r, 4) == 0) {
-            int rc = mote_step(s->model, &f, 1, stop_at, &stop, NULL);
+            int rc = mote_run(s->model, &f, 1, stop_at, &stop, NULL);
             assert_true(rc == 0 || rc == MOTE_ECANCELED);
             assert_int_equal(mote_session_length(s), rc ? at : at + piece);
             at += rc ? 0 : piece;
@@ -364,7 +364,7 @@ static void while_reading(void **state)
                      *cold = session_open(m, NULL, (mote_prefill)mode);
         watch w = { store, 540, 0 };
         mote_feed f = { s, ids[0], N, MOTE_LOGITS_LAST };
-        assert_int_equal(mote_step(m, &f, 1, look, &w, NULL), MOTE_ECANCELED);
+        assert_int_equal(mote_run(m, &f, 1, look, &w, NULL), MOTE_ECANCELED);
         assert_false(w.late);
         assert_int_equal(mote_session_length(s), 0);
         mote_session_destroy(s);
@@ -405,7 +405,7 @@ static void cancelled(void **state)
                 feed(both[k], ids[0], at, MOTE_LOGITS_NONE, NULL, NULL);
             mote_feed f = { a, ids[1], rows[i].cancelled, MOTE_LOGITS_NONE };
             for (int twice = 0; twice < 2; twice++)
-                assert_int_equal(mote_step(m, &f, 1, stop_at, &stop, NULL), MOTE_ECANCELED);
+                assert_int_equal(mote_run(m, &f, 1, stop_at, &stop, NULL), MOTE_ECANCELED);
             for (int k = 0; k < 2; k++)
                 feed(both[k], ids[0] + at, n - at, MOTE_LOGITS_LAST, NULL, NULL);
             assert_int_equal(mote_session_origin(a), mote_session_origin(b));
@@ -546,7 +546,7 @@ static void damaged_weights(void **state)
     float *right = m->net.weights.layers[2].ffn_norm;
     m->net.weights.layers[2].ffn_norm = nan_norm;
     mote_feed f = { s, ids[0], N, MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EFORMAT);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EFORMAT);
     assert_non_null(strstr(err.message, "the weights are damaged"));
     mote__store_counts c;
     mote__store_get_counts(store, &c);

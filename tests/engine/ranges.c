@@ -342,7 +342,7 @@ static void run_model(const char *folder, mote_math math, int large, const char 
         for (size_t i = 0; i < n; i++)
             ids[i] = (int32_t)((at + i * 5) % c->vocab_size);
         mote_feed f = { s, ids, n, MOTE_LOGITS_LAST };
-        if (mote_step(m, &f, 1, NULL, NULL, &err))
+        if (mote_run(m, &f, 1, NULL, NULL, &err))
             fail_msg("%s: %s", what, err.message);
         assert_non_null(mote_session_logits(s, NULL, NULL));
     }
@@ -534,7 +534,7 @@ static void published_wo_a_is_bf16(void **state)
         assert_int_equal(mote_session_create(&s, m, NULL, &err), 0);
         static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
         mote_feed f = { s, ids, 6, MOTE_LOGITS_LAST };
-        assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), 0);
+        assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), 0);
         memcpy(logits[rounded], mote_session_logits(s, NULL, NULL), sizeof logits[0]);
         mote_session_destroy(s);
         mote_model_close(m);

@@ -183,14 +183,14 @@ static void company(void **state)
                            { s[1], ids + 31, 50, MOTE_LOGITS_LAST },
                            { s[2], ids + 7, 77, MOTE_LOGITS_ALL } };
         mote_err err;
-        assert_int_equal(mote_step(m, f, 3, NULL, NULL, &err), 0);
+        assert_int_equal(mote_run(m, f, 3, NULL, NULL, &err), 0);
         same(want, mote_session_logits(s[0], NULL, NULL), N * vocab, "beside others", configs[c],
              0);
         for (size_t k = 0; k < STEPS; k++) {
             mote_feed g[3] = { { s[2], ids + k, 1, MOTE_LOGITS_LAST },
                                { s[0], ids + N + k, 1, MOTE_LOGITS_LAST },
                                { s[1], ids + 2 * k, 3, MOTE_LOGITS_NONE } };
-            assert_int_equal(mote_step(m, g, 3, NULL, NULL, &err), 0);
+            assert_int_equal(mote_run(m, g, 3, NULL, NULL, &err), 0);
             same(want + (N + k) * vocab, mote_session_logits(s[0], NULL, NULL), vocab,
                  "decoding beside others", configs[c], k);
         }
@@ -412,7 +412,7 @@ static void cancelled_step(void **state)
         m->chunk_rows = 16;
         int calls = 0;
         mote_feed f = { s, ids + 101, 99, MOTE_LOGITS_LAST };
-        assert_int_equal(mote_step(m, &f, 1, stop_at_once, &calls, &err), MOTE_ECANCELED);
+        assert_int_equal(mote_run(m, &f, 1, stop_at_once, &calls, &err), MOTE_ECANCELED);
         assert_int_equal(mote_session_length(s), 101);
         feed(s, ids + 101, 99, MOTE_LOGITS_LAST, NULL, NULL);
         follows(s, want, 200, "after a cancelled step", configs[1]);
@@ -431,23 +431,23 @@ static void refusals(void **state)
     mote_session *s;
     assert_int_equal(mote_session_create(&s, m, &p, &err), 0);
     mote_feed f = { s, ids, 11, MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EFULL);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EFULL);
     assert_non_null(strstr(err.message, "context is full"));
     f.n_ids = 10;
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), 0);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), 0);
     f.n_ids = 1;
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EFULL);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EFULL);
     int32_t bad = (int32_t)vocab;
     mote_session *u = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
     f = (mote_feed){ u, &bad, 1, MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
     assert_non_null(strstr(err.message, "outside the vocabulary"));
     bad = -1;
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
     mote_feed twice[2] = { { u, ids, 1, MOTE_LOGITS_LAST }, { u, ids, 1, MOTE_LOGITS_LAST } };
-    assert_int_equal(mote_step(m, twice, 2, NULL, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_run(m, twice, 2, NULL, NULL, &err), MOTE_EINVAL);
     f = (mote_feed){ u, ids, 0, MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
+    assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EINVAL);
     mote_session_destroy(u);
     mote_session_destroy(s);
     mote_model_close(m);

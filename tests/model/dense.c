@@ -161,7 +161,7 @@ static void together(void **state)
             n[k] = N - at[k] < n[k] ? N - at[k] : n[k];
             f[k] = (mote_feed){ s[k], ids + at[k], n[k], k ? MOTE_LOGITS_ALL : MOTE_LOGITS_LAST };
         }
-        assert_int_equal(mote_step(m, f, 2, NULL, NULL, NULL), 0);
+        assert_int_equal(mote_run(m, f, 2, NULL, NULL, NULL), 0);
         for (int k = 0; k < 2; k++) {
             size_t rows, first;
             const float *x = mote_session_logits(s[k], &rows, &first);

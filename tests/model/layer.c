@@ -404,7 +404,7 @@ static void experts_fail(void **state)
         s = session_open(m, NULL, MOTE_PREFILL_FULL);
         mote_feed f = { s, ids, 20, MOTE_LOGITS_LAST };
         shuffled.fail_after = at;
-        assert_int_equal(mote_step(m, &f, 1, NULL, NULL, &err), MOTE_EIO);
+        assert_int_equal(mote_run(m, &f, 1, NULL, NULL, &err), MOTE_EIO);
         assert_int_equal(shuffled.n_held, 0);
         shuffled.fail_after = 0;
         assert_memory_equal(feed(s, ids, 20, MOTE_LOGITS_LAST, NULL, NULL), want,

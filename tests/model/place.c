@@ -50,7 +50,7 @@ static void logits_of(mote_weights mode, float *out, size_t n)
                 weights < info.weight_bytes + (mode == MOTE_WEIGHTS_MAP ? 1 << 20 : 4 << 20));
     assert_int_equal(mote_session_create(&s, m, &sp, &err), 0);
     mote_feed feed = { .session = s, .ids = ids, .n_ids = 5, .logits = MOTE_LOGITS_LAST };
-    assert_int_equal(mote_step(m, &feed, 1, NULL, NULL, &err), 0);
+    assert_int_equal(mote_run(m, &feed, 1, NULL, NULL, &err), 0);
     const float *logits = mote_session_logits(s, &rows, &first);
     assert_int_equal(rows, 1);
     assert_true(n <= info.vocab);
