@@ -95,7 +95,6 @@ INLINE vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 #define vi_srl(a, n) _mm256_srli_epi32(a, n)
 #define vi_sra(a, n) _mm256_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm256_max_epu8(a, b); }
-INLINE int vi_any_eq8(vi a, vi b) { return _mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)) != 0; }
 INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
 INLINE vi vi_unpack_hi32(vi a, vi b) { return _mm256_unpackhi_epi32(a, b); }
 INLINE vi vi_unpack_lo64(vi a, vi b) { return _mm256_unpacklo_epi64(a, b); }
@@ -230,13 +229,6 @@ INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
         out[h] = vf_bits(vi_sll(
             _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + h * 16))),
             16));
-}
-
-INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
-{
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(
-                                   _mm_loadu_si128((const __m128i *)(const void *)table)),
-                               nibbles);
 }
 
 /* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8

@@ -82,7 +82,6 @@ INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 #define vi_srl(a, n) _mm512_srli_epi32(a, n)
 #define vi_sra(a, n) _mm512_srai_epi32(a, n)
 INLINE vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
-INLINE int vi_any_eq8(vi a, vi b) { return _mm512_cmpeq_epi8_mask(a, b) != 0; }
 /* within 128 bits */
 INLINE vi vi_unpack_lo32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }
 INLINE vi vi_unpack_hi32(vi a, vi b) { return _mm512_unpackhi_epi32(a, b); }
@@ -246,13 +245,6 @@ INLINE void bf16_expand16(vf out[HALVES], const uint8_t *codes)
 {
     out[0] = vf_bits(vi_sll(
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)codes)), 16));
-}
-
-/* a lookup of the low nibble of every byte in a 16-byte table */
-INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
-{
-    return _mm512_shuffle_epi8(
-        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
 }
 
 /* Dot products of 4 unsigned and 4 signed bytes, added over the 8 half words of a group of 32
