@@ -1,6 +1,6 @@
-/* config.json of the families that plan knows, and what their caches store. One row per model_type;
- * a model_type that is not in the table is refused by name, because a wrong sum is worse than none.
- */
+/* Reads the config.json of the families that plan knows, and computes what their caches store. One
+ * row per model_type; other model_types are refused by name, because a wrong sum is worse than
+ * none. */
 #include "about/plan.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ int mote__plan_get_size(const mote__plan *p, const char *key, size_t max, int ne
     json_t *v = json_object_get(p->text, key);
     double real = json_is_real(v) ? json_real_value(v) : 0.5;
     int whole = real >= 0 && real < 9e15 &&
-                !(real - (double)(json_int_t)real > 0); /* some write 64.0 */
+                !(real - (double)(json_int_t)real > 0); /* some files have 64.0 */
     int rc = whole    ? MOTE_OK
              : needed ? mote__json_need(&v, p->text, key, JSON_INTEGER, p->path, err)
                       : mote__json_get(&v, p->text, key, JSON_INTEGER, p->path, err);
@@ -42,7 +42,7 @@ int mote__plan_get_size(const mote__plan *p, const char *key, size_t max, int ne
     return MOTE_OK;
 }
 
-/* The same for what may be missing, but not be 0. */
+/* The same for a field that may be missing but must not be 0. */
 static int get_positive(const mote__plan *p, const char *key, size_t max, size_t *value,
                         mote_err *err)
 {
@@ -50,7 +50,7 @@ static int get_positive(const mote__plan *p, const char *key, size_t max, size_t
     return mote__plan_get_size(p, key, max, v && !json_is_null(v), value, err);
 }
 
-/* Bounds that keep every sum of a cache below 2^63: 2^10 layers x 2^19 values x 2 x 4 bytes x 2^30
+/* Limits that keep all sums of a cache below 2^63: 2^10 layers x 2^19 values x 2 x 4 bytes x 2^30
  * tokens. */
 enum { LAYERS_MAX = 1024, VALUES_MAX = 1 << 19, HIDDEN_MAX = 1 << 20, CONTEXT_MAX = 1 << 30 };
 
@@ -66,7 +66,8 @@ static int read_common(mote__plan *p, mote_err *err)
     return rc;
 }
 
-/* The strict reader of the engine, which wants text; a config is a few kilobytes. */
+/* Read with the strict reader of the engine. It takes text, so the JSON is written again; a config
+ * is a few kilobytes. */
 static int read_config(mote__plan *p, mote_err *err)
 {
     char *text = json_dumps(p->root, 0);
@@ -94,14 +95,15 @@ static int read_v41(mote__plan *p, mote_err *err)
     p->index_topk = c->index_topk;
     p->window = c->window;
     p->max_context = c->max_context;
-    /* up to ratio - 1 tokens wait for their group: a value and a gate score per channel, fp32 */
+    /* up to ratio - 1 tokens of an incomplete group are kept: a value and a gate score per channel,
+     * fp32 */
     for (size_t i = 0; i < c->n_kv_sources; i++)
         p->pending_bytes += (c->compress_ratios[c->kv_sources[i]] - 1) * 2 * c->head_dim *
                             sizeof(float);
     return MOTE_OK;
 }
 
-/* The indexer beside index_head_dim. */
+/* Fields of the indexer other than index_head_dim. */
 static int read_indexer(mote__plan *p, mote_err *err)
 {
     int rc = get_positive(p, "index_n_heads", 65536, &p->index_heads, err);
@@ -168,13 +170,14 @@ static int read_mla(mote__plan *p, mote_err *err)
         rc = mote__plan_get_size(p, "v_head_dim", 4096, 1, &v, err);
     p->family = "mla";
     p->n_kv_heads = p->n_heads;
-    /* K and V differ: half their sum, so that 2 x head_dim is both */
+    /* K and V have different widths: half their sum, so that 2 x head_dim is the sum */
     p->head_dim = (nope + p->rope_dim + v + 1) / 2;
     return rc;
 }
 
-/* Which layers slide: a list that says it layer by layer, or one window: over all layers, or in
- * Qwen models, where it is switched on, over those from max_window_layers on. */
+/* Find the layers with a sliding window: those that layer_types lists; or, with sliding_window
+ * alone, all layers; in Qwen models only with use_sliding_window, and those from max_window_layers
+ * on. */
 static int read_sliding(mote__plan *p, mote_err *err)
 {
     json_t *types, *use;
@@ -211,10 +214,10 @@ static int read_sliding(mote__plan *p, mote_err *err)
     } else if (window && (use ? json_is_true(use) : !is_qwen)) {
         first = !is_qwen                      ? 0
                 : from && !json_is_null(from) ? first
-                                              : 28; /* as the published code has it */
+                                              : 28; /* default of the published code */
         p->n_sliding = first < p->n_layers ? p->n_layers - first : 0;
     }
-    if (p->runs) /* never full within its context: the engine keeps all positions */
+    if (p->runs) /* the window is as long as the context: the engine keeps all positions */
         p->n_sliding = 0;
     p->window = p->n_sliding ? window : 0;
     return MOTE_OK;
@@ -252,7 +255,7 @@ static int read_gqa(mote__plan *p, mote_err *err)
     p->family = p->n_kv_heads == p->n_heads ? "mha" : p->n_kv_heads == 1 ? "mqa" : "gqa";
     p->part_names[0] = "key";
     p->part_names[1] = "value";
-    /* the sums hold for models that the engine does not run */
+    /* the sums are valid for models that the engine does not run too */
     mote_err why = { 0 };
     if (read_config(p, &why))
         snprintf(p->runs_note, sizeof p->runs_note, "%.500s", why.message);
@@ -308,8 +311,9 @@ static int cache_v41(mote__plan_cache *cache, const mote__plan *p, const char *k
 
 static size_t gcd(size_t a, size_t b) { return b ? gcd(b, a % b) : a; }
 
-/* The other families borrow the grammar: one source, whose vectors have the greatest width that all
- * stored vectors are multiples of, so that a format whose groups do not fit is refused. */
+/* Parse --kv for families that the engine does not run: as one source whose vectors have the
+ * greatest common divisor of all stored widths, so that a format whose groups do not fit is
+ * refused. */
 static int parse_foreign(mote__kv_spec *spec, const mote__plan *p, const char *kv, size_t width,
                          mote_err *err)
 {
@@ -333,9 +337,9 @@ static int parse_foreign(mote__kv_spec *spec, const mote__plan *p, const char *k
     return mote__kv_spec_parse(spec, kv, &like, err);
 }
 
-/* Published entry of V4: all but the rotated values in FP8, those in BF16, one scale byte per 64
- * FP8 values, padded to 8: 448 + 128
- * + 8 = 584 bytes; indexer keys as here, 68 bytes. Windows are taken to be stored alike. */
+/* Published entry of V4: rotated values in BF16, all others in FP8 with one scale byte per 64
+ * values, padded to 8 bytes: 448 + 128 + 8 = 584 bytes; indexer keys as in mote, 68 bytes. Windows
+ * are assumed to be stored in the same way. */
 static int cache_v4(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
     mote__kv_spec spec = { .index = { MOTE_KV_MXFP4 } };
@@ -378,7 +382,8 @@ static char *text_of(const mote__kv_spec *spec, int has_index)
     return n < 0 ? NULL : text;
 }
 
-/* The default is bf16 and, as published, indexer keys in fp8; what --kv does not name stays so. */
+/* The default is bf16, with indexer keys in fp8 as published; it applies to parts that --kv does
+ * not name. */
 static int cache_mla(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
     mote__kv_spec spec;
@@ -404,8 +409,8 @@ static int cache_mla(mote__plan_cache *cache, const mote__plan *p, const char *k
     return keep_text(cache, text_of(&spec, p->index_dim > 0), err);
 }
 
-/* Every layer's keys and values, in the engine's own grammar. Layers are told apart unless some of
- * them slide. */
+/* Keys and values of every layer, with the engine's own grammar. Formats per layer are accepted if
+ * no layer has a sliding window. */
 static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
     size_t told_apart = p->n_sliding || p->n_layers > MOTE_KV_MAX_SOURCES ? 0 : p->n_layers,
@@ -447,8 +452,7 @@ static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *k
 
 /* ---- the table ---- */
 
-/* Arguments of --kv, the default first. One list for text, JSON and pages: the same words mean the
- * same bytes. */
+/* Arguments of --kv, the default first; used for text, JSON and pages alike. */
 static const char *const presets_v41[] = {
     "fp4",
     "mxfp4",
@@ -500,7 +504,7 @@ int mote__plan_read(mote__plan *p, mote_err *err)
         rc = mote__json_get(&type, p->text, "model_type", JSON_STRING, p->path, err);
     if (rc)
         return rc;
-    /* the flat form of V4.1 need not name its type */
+    /* the flat form of V4.1 may lack model_type */
     const char *name = type                                           ? json_string_value(type)
                        : json_object_get(p->root, "kv_source_layers") ? "deepseek_v41"
                                                                       : NULL;
@@ -522,7 +526,7 @@ int mote__plan_read(mote__plan *p, mote_err *err)
     char known[300] = "";
     for (size_t i = 0; i < N_FAMILIES; i++)
         if (families[i].read != read_v41 || i == 0)
-            /* some 160 bytes */
+            /* about 160 bytes */
             strcat(strcat(known, i ? ", " : ""), families[i].model_type);
     return mote__fail(err, MOTE_EUNSUPPORTED, "%s: 'model_type' is '%.60s', plan knows %s", p->path,
                       name, known);

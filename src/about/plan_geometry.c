@@ -1,6 +1,6 @@
-/* Weights from the configuration of llama-like and of MLA models, by the lists of tensors that
- * their checkpoints have. Quantised ones: as many parameters, and bytes where it is known how the
- * method lays them out. */
+/* Weights of Llama-like and MLA models from their configuration, by the lists of tensors in their
+ * checkpoints. Quantised models have the same number of parameters; their bytes are computed for
+ * the methods whose layout is known. */
 #include "about/plan.h"
 
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "base/mem.h"
 #include "base/json.h"
 
-/* ---- what a value weighs ---- */
+/* ---- bytes of a value ---- */
 
-/* plain: bytes of an unquantised value. bits 0: linears are not quantised. A scale (and a zero)
- * belongs to rows x columns values, 0 = all of them; column_bytes: of an index of the columns;
- * extra: bytes a matrix. */
+/* How weights are stored. plain: bytes of an unquantised value. bits: of a quantised value; 0:
+ * linears are not quantised. There is a scale (and a zero) for each block of rows x columns values,
+ * 0: all rows or columns. column_bytes: of an index per column. extra: bytes per matrix. */
 typedef struct layout {
     uint64_t plain, bits, rows, columns, scale_bits, zero_bits, column_bytes, extra;
 } layout;
@@ -48,7 +48,7 @@ static const char *word(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-/* A whole number of the object; `absent` where it is not there. */
+/* An integer member; `absent` if it is missing. */
 static int64_t integer(const json_t *o, const char *key, int64_t absent)
 {
     const json_t *v = json_object_get(o, key);
@@ -61,7 +61,7 @@ static int read_fp8(layout *y, const json_t *q, int runs)
     int64_t rows = json_integer_value(json_array_get(block, 0)),
             columns = json_integer_value(json_array_get(block, 1));
     y->bits = 8;
-    y->scale_bits = runs ? 8 : 32; /* what the engine runs has E8M0 scales; others fp32 */
+    y->scale_bits = runs ? 8 : 32; /* E8M0 scales in models that the engine runs, fp32 in others */
     if (block && (rows < 1 || columns < 1 || rows > 1 << 20 || columns > 1 << 20))
         return 0;
     y->rows = block ? (uint64_t)rows : runs ? 32 : 0; /* 0: one scale for the matrix */
@@ -71,8 +71,8 @@ static int read_fp8(layout *y, const json_t *q, int runs)
     return 1;
 }
 
-/* Packed codes, per group of columns a scale in 16 bits and a zero; GPTQ also says which group each
- * column is of. */
+/* Packed codes with a 16-bit scale and a zero per group of columns; GPTQ also stores the group of
+ * each column. */
 static int read_packed(layout *y, const json_t *q, int is_gptq)
 {
     int64_t bits = integer(q, "bits", 4), group = integer(q, "group_size", 128);
@@ -91,7 +91,7 @@ static int read_compressed(layout *y, const json_t *q)
     const json_t *groups = json_object_get(q, "config_groups"), *w = NULL;
     const char *key;
     json_t *v;
-    if (json_object_size(groups) != 1) /* layers that differ are not told apart here */
+    if (json_object_size(groups) != 1) /* different groups of layers are not supported */
         return 0;
     json_object_foreach((json_t *)groups, key, v) w = json_object_get(v, "weights");
     const char *strategy = word(w, "strategy");
@@ -123,7 +123,7 @@ static int read_compressed(layout *y, const json_t *q)
     return 1;
 }
 
-/* 0: parameters can be counted, bytes cannot. */
+/* Returns 0 if bytes cannot be computed; parameters can still be counted. */
 static int read_layout(layout *y, mote__plan *p)
 {
     const json_t *q = mote__plan_quantization(p), *dtype = json_object_get(p->text, "torch_dtype");
@@ -159,7 +159,7 @@ static int read_layout(layout *y, mote__plan *p)
 
 /* ---- sums ---- */
 
-/* The keys that weights follow from; 0 where absent. */
+/* The keys that the weights depend on; 0 if absent. */
 typedef struct keys {
     size_t vocab_size, hidden_size, intermediate_size, moe_intermediate_size, n_routed_experts,
         num_experts, num_local_experts, n_shared_experts, shared_expert_intermediate_size,
@@ -172,7 +172,7 @@ typedef struct sums {
     layout y;
     keys k;
     int draft;
-} sums; /* draft: what is added now is a draft layer's */
+} sums; /* draft: tensors are being added for a draft layer */
 
 static void add(sums *s, mote__plan_item i)
 {
@@ -192,7 +192,7 @@ static void add_linear(sums *s, mote__tclass cls, size_t layer, uint64_t count, 
                               .bytes = mote__mul(count, linear_bytes(&s->y, out, in)) });
 }
 
-/* A matrix that is never quantised. */
+/* Add a matrix that is never quantised. */
 static void add_matrix(sums *s, mote__tclass cls, int layer, uint64_t values)
 {
     add(s, (mote__plan_item){ .cls = cls,
@@ -268,7 +268,7 @@ static void add_mla(sums *s, size_t l)
     add_vector(s, MOTE_TC_NORM, (int)l, p->latent_dim);
     if (flag(p, "attention_bias", 0))
         add_vector(s, MOTE_TC_ATTENTION, (int)l, k->q_lora_rank + p->latent_dim + p->rope_dim + h);
-    if (p->index_dim) { /* the norm of its keys has a bias */
+    if (p->index_dim) { /* the norm of the indexer's keys has a bias */
         add_linear(s, MOTE_TC_INDEXER, l, 1, p->index_heads * p->index_dim,
                    k->q_lora_rank ? k->q_lora_rank : h);
         add_linear(s, MOTE_TC_INDEXER, l, 1, p->index_dim, h);
@@ -325,8 +325,8 @@ static void add_ffn(sums *s, size_t l, int moe)
             add_vector(s, MOTE_TC_FFN, (int)l, 2 * k->intermediate_size + h);
         return;
     }
-    /* the selection bias, one value an expert: where the router is noaux_tc, which V3 and its heirs
-     * are even where they do not say so */
+    /* the selection bias of a noaux_tc router, one value per expert; V3 and models derived from it
+     * have such a router even if topk_method is missing */
     static const char *const heirs[] = { "deepseek_v3", "deepseek_v32", "kimi_k2" };
     const char *method = json_string_value(json_object_get(p->text, "topk_method"));
     int bias = method && !strcmp(method, "noaux_tc");
@@ -344,7 +344,7 @@ static void add_ffn(sums *s, size_t l, int moe)
         add_linear(s, MOTE_TC_SHARED_EXPERT, l, 1, h, shared);
     }
     if (k->shared_expert_intermediate_size)
-        add_matrix(s, MOTE_TC_SHARED_EXPERT, (int)l, h); /* the shared expert's own gate */
+        add_matrix(s, MOTE_TC_SHARED_EXPERT, (int)l, h); /* the gate of the shared expert */
 }
 
 static void add_layer(sums *s, size_t l, int moe)
@@ -357,8 +357,8 @@ static void add_layer(sums *s, size_t l, int moe)
     add_vector(s, MOTE_TC_NORM, (int)l, 2 * s->k.hidden_size);
 }
 
-/* Each is a layer with experts, three norms, a matrix that joins two rows, and copies of the
- * embedding and the head. */
+/* Add the draft layers: each is a layer with experts, three norms, a matrix that combines two rows,
+ * and copies of the embedding and the head. */
 static void add_drafts(sums *s)
 {
     uint64_t h = s->k.hidden_size;

@@ -1,5 +1,5 @@
-/* What a token costs besides its weights: attention at a context, by the family's rule; and, where
- * weights are mapped and memory is short, what the disk has to give. Formulas: docs/plan.md. */
+/* The cost of a token besides its weights: attention at a context, by family; and reads from disk
+ * if weights are mapped and memory is short. Formulas: docs/plan.md. */
 #include "about/plan.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ static double index_bytes(const mote__plan_stream *s)
     return (double)(s->index_codes + s->index_scales);
 }
 
-/* Scores and weighted values of `entries` of `values` each, for all heads: two operations for each
- * of both. */
+/* Operations of scores and weighted sums over `entries` of `values` each, for all heads: two per
+ * value for each of both. */
 static double attend(const mote__plan *p, double values, double entries)
 {
     return 4.0 * (double)p->n_heads * values * entries;
@@ -28,8 +28,8 @@ static double score(const mote__plan *p, double entries)
     return 2.0 * (double)p->index_heads * (double)p->index_dim * entries;
 }
 
-/* Every layer: its window. With a ratio: the top-k of its source's entries; where it makes a
- * selection, a score of each of them, or of the candidates alone. */
+/* Every layer reads its window. Layers with a ratio also read the top-k entries of their source;
+ * layers that select also score all entries of the source, or only the candidates. */
 static mote__plan_work v41(const mote__plan *p, const mote__plan_cache *cache, double ctx,
                            int token)
 {
@@ -75,14 +75,15 @@ static mote__plan_work v4(const mote__plan *p, const mote__plan_cache *cache, do
     return w;
 }
 
-/* In the latent space, as decoding does it: keys of latent and rotated values, values of the
+/* Attention in the latent space, as in decoding: keys are latent and rotated values, values are the
  * latent. */
 static mote__plan_work mla(const mote__plan *p, const mote__plan_cache *cache, double ctx)
 {
     const mote__plan_stream *s = &cache->streams[0];
     double n = (double)p->n_layers,
            chosen = p->index_dim && p->index_topk ? least(ctx, (double)p->index_topk) : ctx;
-    double values = (double)p->latent_dim + (double)p->rope_dim / 2; /* the mean of both widths */
+    double values = (double)p->latent_dim +
+                    (double)p->rope_dim / 2; /* the mean of the two widths */
     mote__plan_work w = { n * attend(p, values, chosen), n * chosen * main_bytes(s) };
     if (p->index_dim) {
         w.flops += n * score(p, ctx);
@@ -113,24 +114,25 @@ mote__plan_work mote__plan_attention(const mote__plan *p, const mote__plan_cache
     return !strcmp(p->family, "mla") ? mla(p, cache, (double)ctx) : gqa(p, cache, (double)ctx);
 }
 
-/* n x part / whole for part <= whole; in double where the product would not fit, which is exact
- * enough for an estimate */
+/* n x part / whole for part <= whole, in double because the product may overflow; exact enough for
+ * an estimate. */
 static uint64_t part_of(uint64_t n, uint64_t part, uint64_t whole)
 {
     return whole ? (uint64_t)((double)n * ((double)part / (double)whole)) : 0;
 }
 
-/* The system keeps what is used most: first what every token reads, then experts, all equally
- * likely. Engram rows are single pages of large tables, so they count as absent unless the tables
- * are there as well. */
+/* Assumes that the system keeps the pages used most: first those that every token reads, then
+ * experts, all equally likely. Engram rows are single pages of large tables, so they are read from
+ * disk unless the tables fit too. */
 mote__plan_disk mote__plan_paging(const mote__plan *p, uint64_t room)
 {
-    enum { PAGE = 4096, ROW_TENSORS = 2 }; /* codes and scales of a row lie apart */
+    enum { PAGE = 4096, ROW_TENSORS = 2 }; /* codes and scales of a row are in different tensors */
     const uint64_t experts = p->weights[MOTE_TG_EXPERTS];
     uint64_t constant = p->use[MOTE_PLAN_ANSWER].bytes - p->expert_use[MOTE_PLAN_ANSWER].bytes,
              rows = p->table_rows * ROW_TENSORS * PAGE;
     mote__plan_disk d = { 0, 0, 0 };
-    if (room < constant) { /* of what is read in turn, over and over, nothing stays */
+    if (room <
+        constant) { /* pages that are read cyclically are evicted before they are read again */
         d.answer_bytes = p->use[MOTE_PLAN_ANSWER].bytes;
         d.chunk_bytes = mote__add(p->use[MOTE_PLAN_PROMPT].bytes -
                                       p->expert_use[MOTE_PLAN_PROMPT].bytes,

@@ -1,6 +1,6 @@
-/* config.json, reading: which family it is, then names, types and ranges of single fields, in both
- * forms, as tables. What fields say about each other is config_rules.c's, Llama-style families are
- * config_dense.c's; names, defaults and ranges are listed for people in docs/config.md.
+/* Reads config.json: chooses the family, then reads single fields in both forms by tables of names,
+ * types and ranges. config_rules.c checks the rules between fields, config_dense.c reads
+ * Llama-style families. docs/config.md lists names, defaults and ranges.
  *
  * Forms of V4.1: published (fields under `text_config`, or the same names at the top), and the flat
  * one of the reference inference, recognised by `dim` where the published form has `hidden_size`.
@@ -60,11 +60,11 @@ static const field fields[] = {
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-/* One list of non-negative integers. `extra_ok`: more elements than `room` may follow and are only
+/* A list of non-negative integers. extra_ok: elements beyond `room` are allowed and only
  * type-checked (the ratios of draft layers). */
 typedef struct list {
     const char *published, *flat;
-    kind kind; /* SIZE, U64, or I32 for unsigned */
+    kind kind; /* SIZE, U64, or I32 for an unsigned */
     size_t offset, count_offset, room;
     double max;
     int optional, extra_ok;
@@ -158,7 +158,7 @@ int mote__config_field(const reader *r, const field *f, const json_t *object)
     double v = !value            ? f->missing
                : f->kind == FLAG ? json_is_true(value)
                                  : json_number_value(value);
-    /* a double rounds huge integers, but never across the bounds, which are small and exact */
+    /* a double rounds large integers, but never across the bounds, which are exact */
     if (value && !(v >= f->min && v <= f->max))
         return out_of_range(r, key, v, f->min, f->max);
     store((char *)r->config + f->offset, f->kind, v);
@@ -413,7 +413,7 @@ static int find_family(const reader *r, const struct family **family)
         return rc;
     if (!value && !r->flat)
         return mote__fail(r->err, MOTE_EFORMAT, "%s: 'model_type' is missing", r->what);
-    /* The flat form may say nothing; its other keys then tell by being there. */
+    /* The flat form need not have model_type; it is recognised by its keys. */
     const char *type = value ? json_string_value(value) : families[0].model_type;
     char known[200] = "";
     for (size_t i = 0, used = 0; i < sizeof families / sizeof *families; i++) {
@@ -456,7 +456,7 @@ static int read_all(reader *r)
     return rc;
 }
 
-/* bos alone, of any family: for a folder of which only the tokenizer is wanted. */
+/* Read only bos, for any family: used if only the tokenizer of a folder is needed. */
 static int read_bos(mote__config *config, const json_t *root, const char *what, mote_err *err)
 {
     *config = (mote__config){ .vocab_size = INT32_MAX, .bos = -1 };

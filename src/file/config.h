@@ -1,6 +1,6 @@
-/* config.json of a DeepSeek-V4.1 model (the nested published form and the flat form of the
- * reference inference) or of a dense Llama-style model. Every field is range-checked, and fields
- * that contradict each other are named. Source of names and values: docs/config.md. */
+/* The config.json of a DeepSeek-V4.1 model (the nested published form and the flat form of the
+ * reference inference) or of a dense Llama-style model. Each field is range-checked, and errors
+ * name fields that contradict each other. docs/config.md lists names and values. */
 #ifndef MOTE_FILE_CONFIG_H
 #define MOTE_FILE_CONFIG_H
 
@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 
-/* Bounds that arrays elsewhere are made for: each such array has a static assert, and
- * tests/engine/ranges.c runs both ends. */
+/* Bounds that fixed-size arrays elsewhere depend on. Each such array has a static assert, and
+ * tests/engine/ranges.c runs both ends of each range. */
 enum {
     MOTE_MAX_LAYERS = 256,
     MOTE_MAX_SOURCES = 256,
@@ -29,16 +29,17 @@ typedef enum mote__score_func {
     MOTE_SCORE_SOFTMAX
 } mote__score_func;
 
-/* What a model is made of: the row of the tables of tensor names, layer roles and cache parts. */
+/* The architecture selects the tables of tensor names, layer roles and cache parts. */
 typedef enum mote__arch {
     /* windows, shared compressed KV, experts, residual copies, Engram */
     MOTE_ARCH_V41,
-    /* Llama-style: every layer keeps keys and values of n_kv_heads and one SwiGLU */
+    /* Llama-style: each layer has keys and values of n_kv_heads and one SwiGLU */
     MOTE_ARCH_DENSE,
     MOTE_ARCHS
 } mote__arch;
 
-/* Frequencies of a dense model's RoPE: as they are, all divided, or stretched by wavelength. */
+/* RoPE frequencies of a dense model: unchanged, all divided, or scaled depending on the
+ * wavelength. */
 typedef enum mote__rope_rule {
     MOTE_ROPE_PLAIN,
     MOTE_ROPE_LINEAR,
@@ -46,9 +47,9 @@ typedef enum mote__rope_rule {
     MOTE_ROPE_YARN
 } mote__rope_rule;
 
-/* Published names (TABLE in docs/config.md). Layer lists are ascending. A dense model is read into
- * the same fields: every layer is a KV source of ratio 1, one residual copy, no window, no routed
- * experts; moe_intermediate_size is its intermediate_size. */
+/* Fields have their published names (table in docs/config.md). Layer lists are ascending. A dense
+ * model uses the same fields: each layer is a KV source of ratio 1; one residual copy, no window,
+ * no routed experts; moe_intermediate_size is its intermediate_size. No pointers are owned. */
 typedef struct mote__config {
     mote__arch arch;
     /* "deepseek_v41", "llama", ...; static */
@@ -82,40 +83,44 @@ typedef struct mote__config {
     int32_t bos, image_token; /* -1: none */
     int32_t eos[MOTE_MAX_EOS];
     size_t n_eos;
-    int has_bos, has_eos; /* the file has the key, be it null */
+    int has_bos, has_eos; /* the file has the key, possibly null */
     size_t n_mtp_layers;
     /* dense models */
     size_t n_kv_heads; /* 0 in V4.1 */
     int qkv_bias, qk_norm, tied_embeddings;
-    /* with rope_factor, rope_original and, as beta_fast and beta_slow, */
+    /* uses rope_factor and rope_original; llama3 has its high_freq_factor and low_freq_factor in
+     * rope_beta_fast and rope_beta_slow */
     mote__rope_rule rope_rule;
-    /* llama3's high and low_freq_factor; yarn: scale of cos and sin */
+    /* yarn: factor of cos and sin */
     double rope_attention;
     /* derived */
-    /* = last KV source; dense: n_layers, as every layer runs over every token */
+    /* first layer of the decoder: the last KV source; dense: n_layers, because every layer runs for
+     * every token */
     size_t decoder_start;
-    size_t prefix_multiple; /* lcm of the sources' ratios */
+    size_t prefix_multiple; /* least common multiple of the sources' ratios */
     /* index into kv_sources, for layers with a ratio */
     size_t kv_source_of[MOTE_MAX_LAYERS];
 } mote__config;
 
-/* path: the config.json itself. MOTE_EIO, MOTE_EFORMAT (missing, out of range, contradictory: names
- * the key), MOTE_EUNSUPPORTED (another architecture: names model_type). */
+/* Read the config.json at `path`. MOTE_EIO, MOTE_ENOMEM, MOTE_EFORMAT (missing, out of range or
+ * contradictory; names the key), MOTE_EUNSUPPORTED (another architecture; names model_type). */
 int mote__config_load(mote__config *config, const char *path, mote_err *err);
-/* Only bos and has_bos, of a model of any kind. */
+/* Read only bos and has_bos, of any model_type. */
 int mote__config_load_bos(mote__config *config, const char *path, mote_err *err);
+/* mote__config_load from text[0..n); messages begin with `what`. */
 int mote__config_parse(mote__config *config, const char *text, size_t n, const char *what,
                        mote_err *err);
 
-/* Between config.c, which reads and range-checks each field by itself, and config_rules.c, which
- * checks what fields say about each other and fills in the derived ones. flat: messages use the
- * flat form's names. */
+/* Called by config.c, which reads and range-checks single fields: checks the rules between fields
+ * and fills in the derived fields (config_rules.c). flat: messages use the names of the flat
+ * form. */
 int mote__config_rules(mote__config *config, int flat, const char *what, mote_err *err);
+/* The name of a field in the published or the flat form; static. */
 const char *mote__config_key(const char *published, int flat);
 
-/* generation_config.json beside it; a missing file gives the defaults: eos from config, temperature
- * and top_p 1, min_p and top_k 0 (off). unapplied: "'key' value, ..." of what it asks for that is
- * not done; "" if nothing. */
+/* The generation_config.json in the same folder. If it is missing: eos from config, temperature and
+ * top_p 1, min_p and top_k 0 (off). unapplied: "'key' value, ..." of the settings that mote does
+ * not apply; "" if none. A file that cannot be read is an error. */
 typedef struct mote__generation {
     int32_t eos[MOTE_MAX_EOS];
     size_t n_eos;

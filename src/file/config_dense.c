@@ -1,6 +1,6 @@
-/* config.json of Llama-style models: decoder-only, grouped-query attention over all positions, one
- * SwiGLU a layer. One row per family says what its name implies; what would need code that is not
- * here is refused by its key. */
+/* Reads config.json of Llama-style models: decoder-only, grouped-query attention over all
+ * positions, one SwiGLU per layer. A table has one row per family with what the name implies. Keys
+ * of variants that mote does not run are refused by name. */
 #include "file/config_read.h"
 
 #include <string.h>
@@ -26,7 +26,8 @@ const field *mote__config_dense_fields(size_t *n)
     return fields;
 }
 
-/* by_layer: only layers from max_window_layers on slide, or those that layer_types says */
+/* by_layer: only layers from max_window_layers on have a sliding window, or those listed in
+ * layer_types */
 static const struct dense {
     const char *name;
     int qkv_bias, qk_norm, slides_unless_told, by_layer;
@@ -37,7 +38,8 @@ static const struct dense {
     { "qwen3", 0, 1, 0, 1 },
 };
 
-/* Keys of variants that are not run. Absent, null, false and the neutral number pass. */
+/* Keys of variants that mote does not run. Absent, null, false and the neutral number are
+ * accepted. */
 static const struct {
     const char *key;
     double neutral;
@@ -64,7 +66,7 @@ static int check_variants(const reader *r)
 {
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const json_t *v = json_object_get(r->text, variants[i].key);
-        /* exactly the neutral number: nothing is computed with it */
+        /* compared exactly: the value is not used in computations */
         int neutral = !v || json_is_null(v) || json_is_false(v) ||
                       (json_is_number(v) && !(json_number_value(v) < variants[i].neutral) &&
                        !(json_number_value(v) > variants[i].neutral));
@@ -76,8 +78,8 @@ static int check_variants(const reader *r)
     return MOTE_OK;
 }
 
-/* Every layer must see every position: no window, one as long as the context, or one that no layer
- * has. */
+/* Every layer must see every position: there is no window, or it is as long as the context, or no
+ * layer uses it. */
 static int check_window(const reader *r, const struct dense *d)
 {
     json_t *window, *use, *types, *from;
@@ -94,7 +96,7 @@ static int check_window(const reader *r, const struct dense *d)
     int slides = window && (use ? json_is_true(use) : d->slides_unless_told);
     int cuts = slides && json_number_value(window) < (double)r->config->max_context;
     if (d->by_layer)
-        first = from ? json_number_value(from) : 28; /* the reference library's default */
+        first = from ? json_number_value(from) : 28; /* default of the reference library */
     if (cuts && !(d->by_layer && types) && first < (double)r->config->n_layers)
         return mote__fail(r->err, MOTE_EUNSUPPORTED,
                           "%s: 'sliding_window' is %.17g and in use, less than "
@@ -113,7 +115,7 @@ static int check_window(const reader *r, const struct dense *d)
     return MOTE_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole configuration ---- */
 
 static int check_heads(const reader *r, int has_head_dim)
 {
@@ -159,7 +161,7 @@ int mote__config_dense(reader *r)
 {
     const struct dense *d = families;
     while (strcmp(d->name, r->config->family))
-        d++; /* config.c's table names these */
+        d++; /* the table of families in config.c has only names of this table */
     int rc = MOTE_OK;
     json_t *head_dim;
     for (size_t i = 0; !rc && i < sizeof fields / sizeof *fields; i++)

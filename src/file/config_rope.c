@@ -1,6 +1,6 @@
-/* config.json: everything about RoPE, for all families and forms. Files say it under several names:
- * the precedence is the reference library's (docs/config.md, "RoPE"), and a key that would change
- * results but is not applied is refused by its name. */
+/* Reads the RoPE fields of config.json for all families and forms. Files use several names; the
+ * precedence is that of the reference library (docs/config.md, "RoPE"). A key that would change
+ * results but is not applied is refused by name. */
 #include "file/config_read.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ enum {
     LINEAR = MASK(MOTE_ROPE_LINEAR),
     LLAMA3 = MASK(MOTE_ROPE_LLAMA3),
     YARN = MASK(MOTE_ROPE_YARN),
-    /* V4.1's angles are not scaled */
+    /* V4.1 does not scale cos and sin */
     ALL = PLAIN | LINEAR | LLAMA3 | YARN,
     DENSE_ONLY = 1 << 8
 };
@@ -30,9 +30,9 @@ static const struct {
     { "yarn", MOTE_ROPE_YARN },
 };
 
-/* Keys of a rope object. `rules` apply it; where it is not applied, `neutral` is the value that
- * changes nothing (null and false never do). NEVER: there is none; HARMLESS: it says nothing by
- * itself. */
+/* Keys of a rope object. `rules` is the set of rules that use the key. For other rules, `neutral`
+ * is the value without effect (null and false never have one). NEVER: no such value; HARMLESS: the
+ * key has no effect by itself. */
 static const struct key {
     field f;
     unsigned rules;
@@ -60,16 +60,16 @@ static const struct key {
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
-/* The same of the flat form; without original_seq_len there is no YaRN. */
+/* The YaRN keys of the flat form; without original_seq_len there is no YaRN. */
 static const field flat_fields[] = {
     { "factor", "rope_factor", F64, AT(rope_factor), 1, 1e6, 0, 0 },
     { "beta_fast", "beta_fast", F64, AT(rope_beta_fast), 1e-3, 1e6, 1, 32 },
     { "beta_slow", "beta_slow", F64, AT(rope_beta_slow), 1e-3, 1e6, 1, 1 },
 };
 
-/* Keys of the whole configuration: a value other than `neutral` (null, false and an empty list
- * never count) asks for angles that are not made. Names that begin with rope_ or rotary and stand
- * nowhere are refused too. */
+/* Keys outside rope objects. A value other than the one given here (or null, false, an empty list)
+ * requires a RoPE that mote does not compute, and is refused. Unknown names that begin with rope_
+ * or rotary are refused too. */
 static const struct {
     const char *key;
     double dense, v41, flat;
@@ -93,7 +93,7 @@ enum { N_AROUND = sizeof around / sizeof *around };
 static int is_dense(const reader *r) { return r->config->arch == MOTE_ARCH_DENSE; }
 static int same(double a, double b) { return !(a < b) && !(a > b); }
 
-static int says_nothing(const json_t *v)
+static int is_unset(const json_t *v)
 {
     return !v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
            (json_is_object(v) && !json_object_size(v));
@@ -104,7 +104,8 @@ static double value_of(const json_t *v)
     return json_is_true(v) ? 1 : json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* The rotated part of a head is given elsewhere: head_dim, or qk_rope_head_dim. */
+/* Whether the key agrees with the rotated part of a head, which follows from head_dim or
+ * qk_rope_head_dim. */
 static int partial_fits(const reader *r, const json_t *v)
 {
     const mote__config *c = r->config;
@@ -140,7 +141,7 @@ static int read_type(const reader *r, const json_t *object, const char *where,
     return MOTE_OK;
 }
 
-/* Every member is applied, neutral, or refused. */
+/* Check each member of a rope object: it is used, neutral, or refused. */
 static int check_members(const reader *r, const json_t *object, const char *where,
                          mote__rope_rule rule)
 {
@@ -151,7 +152,7 @@ static int check_members(const reader *r, const json_t *object, const char *wher
         size_t i = 0;
         while (i < N_KEYS && strcmp(keys[i].f.published, name))
             i++;
-        if (says_nothing(v) && !(i < N_KEYS && !strcmp(name, "truncate") && json_is_false(v)))
+        if (is_unset(v) && !(i < N_KEYS && !strcmp(name, "truncate") && json_is_false(v)))
             continue;
         int ok = 0;
         if (i < N_KEYS && !strcmp(name, "truncate"))
@@ -175,7 +176,7 @@ static double yarn_scale(double factor, double mscale)
     return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
 }
 
-/* What YaRN multiplies cos and sin by. */
+/* Read the factor by which YaRN multiplies cos and sin. */
 static int read_attention(const reader *r, const json_t *object, const char *where)
 {
     mote__config *c = r->config;
@@ -197,7 +198,7 @@ static int read_attention(const reader *r, const json_t *object, const char *whe
     return MOTE_OK;
 }
 
-/* One object with its rule's fields into the configuration. theta: where its rope_theta goes. */
+/* Read one rope object into the configuration; theta: destination of its rope_theta. */
 static int read_object(const reader *r, const json_t *object, const char *name, double *theta)
 {
     mote__config *c = r->config;
@@ -217,7 +218,7 @@ static int read_object(const reader *r, const json_t *object, const char *name, 
             rc = mote__config_field(&inner, &keys[i].f, object);
     if (rc)
         return rc;
-    double found = c->rope_theta; /* 0: it has none */
+    double found = c->rope_theta; /* 0: not given */
     c->rope_theta = outer;
     if (found > 0)
         *theta = found;
@@ -244,7 +245,8 @@ static int read_object(const reader *r, const json_t *object, const char *name, 
     return rule == MOTE_ROPE_YARN && is_dense(r) ? read_attention(r, object, where) : MOTE_OK;
 }
 
-/* V4.1's two: main for windows, compress for layers with a ratio. Other members are refused. */
+/* Read V4.1's two objects: main for windows, compress for layers with a ratio. Other members are
+ * refused. */
 static int read_pair(const reader *r, const json_t *object, const char *name)
 {
     mote__config *c = r->config;
@@ -268,7 +270,7 @@ static int read_pair(const reader *r, const json_t *object, const char *name)
     json_t *v;
     json_object_foreach(
         (json_t *)object, key,
-        v) if (!says_nothing(v) && strcmp(key, "main") &&
+        v) if (!is_unset(v) && strcmp(key, "main") &&
                strcmp(key,
                       "compress")) return mote__fail(r->err, MOTE_EUNSUPPORTED,
                                                      "%s: '%.60s' is not applied by this version",
@@ -280,7 +282,7 @@ static int read_either(const reader *r, const json_t *object, const char *name)
 {
     if (!is_dense(r) && (json_object_get(object, "main") || json_object_get(object, "compress")))
         return read_pair(r, object, name);
-    /* one object per type of layer: all layers attend to everything */
+    /* one object per type of layer: in dense models all layers have full attention */
     const json_t *full = is_dense(r) ? json_object_get(object, "full_attention") : NULL;
     char inner[60];
     snprintf(inner, sizeof inner, "%s.full_attention", name);
@@ -288,7 +290,7 @@ static int read_either(const reader *r, const json_t *object, const char *name)
                                 : read_object(r, object, name, &r->config->rope_theta);
 }
 
-/* rope_scaling wins over rope_parameters; where both speak they must agree. */
+/* Read rope_scaling, or rope_parameters if it is absent; if both set a field they must agree. */
 static int read_named(const reader *r)
 {
     mote__config *c = r->config;
@@ -298,8 +300,8 @@ static int read_named(const reader *r)
         rc = mote__json_get(&parameters, r->text, "rope_parameters", JSON_OBJECT, r->what, r->err);
     if (rc)
         return rc;
-    scaling = says_nothing(scaling) ? NULL : scaling;
-    parameters = says_nothing(parameters) ? NULL : parameters;
+    scaling = is_unset(scaling) ? NULL : scaling;
+    parameters = is_unset(parameters) ? NULL : parameters;
     if (scaling && parameters) {
         mote__config other = *c;
         reader loser = *r;
@@ -336,7 +338,7 @@ static int read_flat(const reader *r)
 {
     static const char *const nested[] = { "rope_scaling", "rope_parameters" };
     for (size_t i = 0; i < 2; i++)
-        if (!says_nothing(json_object_get(r->text, nested[i])))
+        if (!is_unset(json_object_get(r->text, nested[i])))
             return mote__fail(
                 r->err, MOTE_EUNSUPPORTED,
                 "%s: '%s' is not applied in this form: 'original_seq_len' and 'rope_factor' are",
@@ -354,7 +356,7 @@ static int read_flat(const reader *r)
     return rc;
 }
 
-/* Keys around the objects, and objects where nobody looks. */
+/* Check keys outside the rope objects, and rope objects at places that are not read. */
 static int check_around(const reader *r)
 {
     const char *name;
@@ -365,7 +367,7 @@ static int check_around(const reader *r)
         while (i < N_AROUND && strcmp(around[i].key, name))
             i++;
         int partial = !strcmp(name, "partial_rotary_factor");
-        if (says_nothing(v) ||
+        if (is_unset(v) ||
             (i == N_AROUND && !partial && strncmp(name, "rope_", 5) && strncmp(name, "rotary", 6)))
             continue;
         double neutral = i == N_AROUND ? NEVER
@@ -383,7 +385,7 @@ static int check_around(const reader *r)
                                           "compress_rope_theta" };
     for (size_t i = 0; r->root != r->text && i < sizeof inside / sizeof *inside; i++) {
         v = json_object_get(r->root, inside[i]);
-        if (!says_nothing(v) && !json_equal(v, json_object_get(r->text, inside[i])))
+        if (!is_unset(v) && !json_equal(v, json_object_get(r->text, inside[i])))
             return mote__fail(r->err, MOTE_EFORMAT,
                               "%s: '%s' stands beside 'text_config' and not inside it", r->what,
                               inside[i]);
@@ -397,7 +399,7 @@ int mote__config_rope(const reader *r)
     c->rope_rule = MOTE_ROPE_PLAIN;
     c->rope_attention = 1;
     if (is_dense(r) && same(c->rope_theta, 0))
-        c->rope_theta = 10000; /* the reference library's default */
+        c->rope_theta = 10000; /* default of the reference library */
     int rc = check_around(r);
     if (!rc)
         rc = r->flat ? read_flat(r) : read_named(r);

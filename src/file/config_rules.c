@@ -1,6 +1,6 @@
-/* config.json, rules: what fields must say about each other, one small function per subject, and
- * the derived fields. Each message names the key in the file's own form. The reasons stand at the
- * rules; the list is in docs/config.md. */
+/* Owns the rules between the fields of config.json, one function per subject, and the derived
+ * fields. Messages name the key in the form of the file. Reasons are given at each rule;
+ * docs/config.md has the list. */
 #include "file/config.h"
 
 #include <string.h>
@@ -21,8 +21,8 @@ static int multiple_of_32(const rules *r, const char *published, size_t value)
     return value % 32 ? WRONG(published, "is %zu, not a multiple of 32", value) : MOTE_OK;
 }
 
-/* FP8 tiles, MXFP4 groups and cache groups are 32 wide, so the widths that meet them are multiples
- * of 32. */
+/* FP8 tiles, MXFP4 groups and cache groups are 32 wide, so the widths they apply to must be
+ * multiples of 32. */
 static int check_widths(const rules *r)
 {
     const mote__config *c = r->c;
@@ -50,7 +50,8 @@ static int check_widths(const rules *r)
     if (c->rope_dim > c->index_head_dim)
         return WRONG("qk_rope_head_dim", "is %zu, more than '%s' (%zu)", c->rope_dim,
                      KEY("index_head_dim"), c->index_head_dim);
-    /* the output projection cuts the heads' outputs into groups, each an input of one FP8 linear */
+    /* the output projection divides the heads' outputs into groups; each is the input of an FP8
+     * linear */
     if (c->n_heads * c->head_dim % c->o_groups)
         return WRONG("o_groups", "is %zu and does not divide %zu heads x %zu", c->o_groups,
                      c->n_heads, c->head_dim);
@@ -63,7 +64,7 @@ static int check_widths(const rules *r)
     return MOTE_OK;
 }
 
-/* Ascending, inside the model. */
+/* A layer list must be ascending and within the model. */
 static int check_layer_list(const rules *r, const char *published, const size_t *layers, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -93,8 +94,8 @@ static int check_sources(const rules *r)
         rc = check_layer_list(r, "index_source_layer_ids", c->index_sources, c->n_index_sources);
     if (rc)
         return rc;
-    /* A block of the cache is 256 tokens and must hold whole groups; index keys lie in tiles of 16
-     * entries, so a block must make a multiple of 16 of them. */
+    /* A cache block is 256 tokens and must contain whole groups. Index keys are stored in tiles of
+     * 16 entries, so a block must have a multiple of 16 entries. */
     for (size_t l = 0; l < c->n_layers; l++)
         if (c->compress_ratios[l] &&
             (c->compress_ratios[l] > MOTE_MAX_RATIO || 256 % c->compress_ratios[l]))
@@ -105,7 +106,7 @@ static int check_sources(const rules *r)
         if (!c->compress_ratios[c->kv_sources[i]])
             return WRONG("kv_source_layer_ids", "names layer %zu, whose ratio is 0",
                          c->kv_sources[i]);
-        /* index keys are made from the source's latent, so a source that no indexer reads would
+        /* index keys are computed from the source's latent; without an indexer the source would
          * select nothing */
         if (!is_in(c->kv_sources[i], c->index_sources, c->n_index_sources))
             return WRONG("kv_source_layer_ids", "names layer %zu, which '%s' lacks",
@@ -132,7 +133,7 @@ static int check_sources(const rules *r)
         c->kv_source_of[l] = s;
     }
     c->decoder_start = c->kv_sources[c->n_kv_sources - 1];
-    /* ratios are powers of two: their least common multiple is the largest */
+    /* ratios are powers of two, so their least common multiple is the largest */
     c->prefix_multiple = 1;
     for (size_t i = 0; i < c->n_kv_sources; i++)
         if (c->compress_ratios[c->kv_sources[i]] > c->prefix_multiple)
@@ -151,14 +152,14 @@ static int check_candidates(const rules *r)
     if (!is_in(source, c->index_sources, c->n_index_sources))
         return WRONG("candidate_source_layer_id", "is %zu, which '%s' lacks", source,
                      KEY("index_source_layer_ids"));
-    /* candidates count entries of one KV source: the last */
+    /* candidates are entries of the last KV source */
     if (source < c->decoder_start)
         return WRONG("candidate_source_layer_id", "is %zu, before the last KV source (%zu)", source,
                      c->decoder_start);
     if (block == 0 || block > 16 || 16 % block)
         return WRONG("candidate_block_size", "is %zu; supported are 1, 2, 4, 8, 16", block);
-    /* The block of the newest entry is always kept and may hold just one visible entry; with fewer
-     * blocks a query could find fewer than index_topk candidates, a case the reference does not
+    /* The block of the newest entry is always kept and may have only one visible entry. With fewer
+     * blocks a query could have fewer than index_topk candidates, which the reference does not
      * define. */
     if (c->candidate_topk_blocks == 0 || (c->candidate_topk_blocks - 1) * block + 1 < c->index_topk)
         return WRONG("candidate_topk_blocks",
@@ -196,7 +197,7 @@ static int check_engram(const rules *r)
     return MOTE_OK;
 }
 
-/* The flat form may leave its run-time limit out: then YaRN says how far the model reaches. */
+/* The flat form may omit max_seq_len; then the limit follows from YaRN. */
 static int check_context(const rules *r)
 {
     mote__config *c = r->c;

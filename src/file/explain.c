@@ -1,5 +1,5 @@
-/* Owns the sentences for paths that are no checkpoint: which kinds are told apart, and what is said
- * of each. */
+/* Owns the messages for paths that are not a checkpoint: which kinds of files and folders are
+ * recognised, and the text for each. */
 #include "file/explain.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 
 #define WANTED "mote reads a folder with config.json, safetensors files and tokenizer.json"
 
-/* By the end of the name; GGUF by its first bytes as well. */
+/* Kinds of files, recognised by the end of the name; GGUF also by its first bytes. */
 static const struct {
     const char *end, *what;
 } kinds[] = {
@@ -25,7 +25,7 @@ static const struct {
     { ".pt", "PyTorch weights; " WANTED ": convert them to safetensors" },
     { ".pth", "PyTorch weights; " WANTED ": convert them to safetensors" },
     { ".onnx", "an ONNX file; " WANTED },
-    /* the last: not for those who read it */
+    /* must be last: not used with takes_config */
     { "config.json", "a configuration; give the folder that holds it" },
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
@@ -57,7 +57,8 @@ int mote__explain_file(const char *path, int takes_config, mote_err *err)
                  : MOTE_OK;
 }
 
-/* "organisation/model" as on a hub: one slash, and no sign of a path. */
+/* Whether `path` looks like "organisation/model" on a hub: one slash, and nothing that only a path
+ * has. */
 static int is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -67,7 +68,8 @@ static int is_hub_name(const char *path)
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/")] == 0;
 }
 
-/* The first file of the folder whose name ends so, in `name`; "" if there is none. */
+/* Copy the name of the first file in the folder that ends in `end` to `name`; "" if there is
+ * none. */
 static void find_ending(const char *folder, const char *end, char name[256])
 {
     DIR *d = opendir(folder);

@@ -1,3 +1,4 @@
+/* Owns the digest of a checkpoint; fingerprint_note.c caches it. */
 #include "file/fingerprint.h"
 
 #include <openssl/evp.h>
@@ -20,8 +21,7 @@ static void add_text(EVP_MD_CTX *md, const char *s)
     EVP_DigestUpdate(md, s, strlen(s));
 }
 
-/* Name, dtype, shape say what a shard's header says of the tensor; then all of its bytes or three
- * pages of them. */
+/* Hash the name, dtype and shape of a tensor, then all of its bytes or three pages of them. */
 static void add_tensor(EVP_MD_CTX *md, const mote__tensor *t, int whole)
 {
     add_text(md, t->name);
@@ -57,7 +57,7 @@ int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const ch
     EVP_DigestUpdate(md, config.data, config.size);
     size_t n = mote__checkpoint_n_tensors(ckpt);
     add_u64(md, n);
-    /* sorted by name: how they are spread over shards does not matter */
+    /* sorted by name, so that the distribution over shards does not matter */
     for (size_t i = 0; i < n; i++)
         add_tensor(md, mote__checkpoint_tensor(ckpt, i), whole);
     EVP_DigestFinal_ex(md, digest, NULL);

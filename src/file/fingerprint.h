@@ -1,25 +1,25 @@
-/* What makes a checkpoint the same checkpoint, for a cache that outlives the process: SHA-256 over
- * config.json and the shards. A checkpoint under 1 GiB is hashed whole; of a larger one the shard
- * headers and three pages of 4 KiB of each tensor (first, middle, last) are, so that a fingerprint
- * costs seconds and not minutes. Source: docs/format-store.md, "Context". */
+/* The fingerprint identifies a checkpoint for a persistent cache: SHA-256 over config.json and the
+ * tensors. A checkpoint below 1 GiB is hashed completely; of a larger one, names, types and shapes
+ * and three pages of 4 KiB of each tensor (first, middle, last), so that a fingerprint takes
+ * seconds, not minutes. Source: docs/format-store.md, "Context". */
 #ifndef MOTE_FILE_FINGERPRINT_H
 #define MOTE_FILE_FINGERPRINT_H
 
 #include "file/safetensors.h"
 
-#define MOTE_FINGERPRINT_WHOLE \
-    ((uint64_t)1 << 30) /* bytes of tensors from which on pages are hashed */
+/* Checkpoints with fewer bytes of tensors are hashed completely. */
+#define MOTE_FINGERPRINT_WHOLE ((uint64_t)1 << 30)
 
-/* config_path: the config.json of the checkpoint. */
+/* config_path: the config.json of the checkpoint. 0, MOTE_EIO or MOTE_ENOMEM. */
 int mote__fingerprint(uint8_t digest[32], const mote__checkpoint *ckpt, const char *config_path,
                       mote_err *err);
 
-/* The same, but read from a note in the directory `notes` if there is one about exactly these files
- * (device, inode, size, times of content and of status, of config.json and each shard); else worked
- * out and, if may_write, noted for the next time. Files that changed within the last two seconds
- * are not noted: a clock's step could hide a further change. A note that cannot be read or written
- * costs time and nothing else. For large checkpoints, whose pages lie all over a disk. Layout:
- * docs/format-store.md. */
+/* The same, cached in a note in the folder `notes`. A note is valid for exactly these files:
+ * device, inode, size, mtime and ctime of config.json and each shard. Without a note the
+ * fingerprint is computed and, if may_write, stored in a note. No note is written for files that
+ * changed within the last two seconds, because a further change could have the same times. Failures
+ * to read or write a note are not errors. Useful for large checkpoints, whose pages are spread over
+ * a disk. Layout: docs/format-store.md. */
 int mote__fingerprint_noted(uint8_t digest[32], const mote__checkpoint *ckpt,
                             const char *config_path, const char *notes, int may_write,
                             mote_err *err);

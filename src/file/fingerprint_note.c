@@ -1,4 +1,4 @@
-/* Notes of fingerprints: small files, each about one state of one checkpoint. */
+/* Owns the notes of fingerprints: small files, each for one state of one checkpoint. */
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -29,8 +29,8 @@ static int add_id(EVP_MD_CTX *md, const mote__file_id *id)
     return EVP_DigestUpdate(md, b, sizeof b);
 }
 
-/* The files as they were opened -> key. 0: not to be noted (no memory, or the newest change is too
- * young). */
+/* Compute the key of the files in the state in which they were opened. 0: out of memory. *settled:
+ * the newest change is old enough for a note to be written. */
 static int key_of(uint8_t key[32], const mote__checkpoint *ckpt, const mote__file_id *config,
                   int *settled)
 {
@@ -57,7 +57,8 @@ static int same(const mote__file_id *id, const char *path)
            now.ctime_ns == id->ctime_ns;
 }
 
-/* Nobody has touched the files between opening and now: what was read is what the key names. */
+/* Whether the files are unchanged since they were opened, so that the hashed contents belong to the
+ * key. */
 static int unchanged(const mote__checkpoint *ckpt, const mote__file_id *config,
                      const char *config_path)
 {
@@ -92,12 +93,12 @@ static void write_note(const uint8_t digest[32], const uint8_t key[32], const ch
     snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
     if (!mote__file_size_allowed(sizeof b))
         return;
-    /* of a dead process with our number */
+    /* left by a dead process with our process id */
     unlink(beside);
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    /* a torn note after a crash fails its checksum: no sync */
+    /* no sync: after a crash a torn note fails its checksum */
     int good = write(fd, b, sizeof b) == (ssize_t)sizeof b;
     close(fd);
     if (!good || rename(beside, path))

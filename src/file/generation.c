@@ -1,6 +1,6 @@
-/* generation_config.json: what the model's makers advise for sampling. A missing file is not an
- * error. What it asks for and this version does not do is collected by name, for the caller to
- * tell: it is advice, no reason to refuse the model. */
+/* Reads generation_config.json, the recommended sampling settings of a model. A missing file is not
+ * an error. Settings that mote does not apply are collected by name for the caller to report; they
+ * are recommendations, so they are not errors. */
 #include "file/config_read.h"
 
 #include <stdio.h>
@@ -11,7 +11,8 @@
 
 enum { GENERATION_MAX = 1 << 20 };
 
-/* Not applied, unless the number is the neutral one (or null, false or an empty list). */
+/* Settings that mote does not apply, with the number that has no effect; null, false and an empty
+ * list have none either. */
 static const struct {
     const char *key;
     double neutral;
@@ -77,7 +78,7 @@ static void list_unapplied(mote__generation *g, const json_t *root)
     }
 }
 
-/* do_sample false: the likeliest token, whatever stands beside it. */
+/* do_sample false: greedy; the other settings are ignored. */
 static int read_sampling(mote__generation *g, const reader *r)
 {
     json_t *sample, *top_k;
@@ -95,7 +96,7 @@ static int read_sampling(mote__generation *g, const reader *r)
         return rc;
     if (top_k)
         mote__config_whole(top_k, &k);
-    if (k < -1 || k > INT32_MAX) /* -1: off, as some write it */
+    if (k < -1 || k > INT32_MAX) /* -1: off, as in some files */
         return mote__fail(r->err, MOTE_EFORMAT, "%s: 'top_k' is %.17g, outside -1 to %d", r->what,
                           k, INT32_MAX);
     g->top_k = k > 0 ? (int)k : 0;

@@ -1,5 +1,4 @@
-/* Owns the trie of added tokens. Their flags and what happens with the text between them is
- * text/tokenizer.c's. */
+/* Owns the trie of added tokens. text/tokenizer.c handles their flags and the text between them. */
 #include "text/added.h"
 
 #include <string.h>

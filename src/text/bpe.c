@@ -1,12 +1,13 @@
 /* Owns vocabulary and merges. The rule, as in the reference library: of all neighbouring pairs that
- * have a merge, join the one with the lowest rank, the leftmost of equals; repeat. Short words scan
- * an array for it; long ones keep a heap of pairs (an entry whose pair has since changed is dropped
- * when it comes up), so that a megabyte without a break is no disaster. */
+ * have a merge, join the one with the lowest rank, of equal ranks the leftmost; repeat. For short
+ * words the pair is found by scanning an array. For long words a heap of pairs is kept (an entry
+ * whose pair has changed since is dropped when it is popped), so that a word of a megabyte takes
+ * time n log n, not n^2. */
 #include "text/bpe.h"
 
 #include <string.h>
 
-enum { SHORT_WORD = 40 }; /* bytes up to which scanning beats the heap */
+enum { SHORT_WORD = 40 }; /* in bytes; up to here scanning is faster than the heap */
 static const uint32_t none = UINT32_MAX;
 
 static void *zeros(size_t n, size_t size)
@@ -47,7 +48,7 @@ int mote__bpe_init(mote__bpe *b, size_t n_ids, size_t n_merges)
 
 void mote__bpe_deinit(mote__bpe *b)
 {
-    mote__free(NULL, MOTE_MEM_OTHER, b->tokens, 0); /* sizes only matter to a meter */
+    mote__free(NULL, MOTE_MEM_OTHER, b->tokens, 0); /* the size is used only by a meter */
     mote__free(NULL, MOTE_MEM_OTHER, b->flags, 0);
     mote__free(NULL, MOTE_MEM_OTHER, (void *)b->whole, 0);
     mote__free(NULL, MOTE_MEM_OTHER, b->words, 0);
@@ -88,7 +89,7 @@ static const uint8_t *bytes_of(const mote__bpe *b, int32_t id)
     return (const uint8_t *)b->text.data + b->tokens[id].offset;
 }
 
-/* The slot of these bytes, or the empty slot where they belong. */
+/* The slot of these bytes, or the empty slot where they would be inserted. */
 static size_t word_slot(const mote__bpe *b, const uint8_t *bytes, size_t n, uint32_t *tag)
 {
     uint64_t h = hash_bytes(bytes, n);
@@ -175,7 +176,7 @@ void mote__bpe_scratch_deinit(mote__bpe_scratch *s)
     mote__buf_deinit(&s->heap);
 }
 
-/* n <= SHORT_WORD; ids[n] in, the number of ids out */
+/* Merge ids[0..n), n <= SHORT_WORD, in place; returns the new number of ids. */
 static size_t merge_short(const mote__bpe *b, uint32_t *ids, size_t n)
 {
     uint32_t rank[SHORT_WORD]; /* of (ids[i], ids[i + 1]) */
@@ -201,8 +202,8 @@ static size_t merge_short(const mote__bpe *b, uint32_t *ids, size_t n)
     return n;
 }
 
-/* A symbol of a long word; they form a list. rank: of the pair with the next one, `none` if there
- * is no merge (or no next). */
+/* A symbol of a long word, in a doubly linked list. rank: of the pair with the next symbol, `none`
+ * if that pair has no merge or there is no next symbol. */
 typedef struct symbol {
     uint32_t id, prev, next, rank;
 } symbol;
@@ -266,7 +267,7 @@ static int merge_long(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *w
     while (s->heap.size) {
         uint64_t least = pop(&s->heap);
         uint32_t at = (uint32_t)least, rank = (uint32_t)(least >> 32);
-        /* the pair is gone (a symbol that was joined away has no rank) */
+        /* stale: the pair has changed (a symbol that was joined to another has no rank) */
         if (sym[at].rank != rank)
             continue;
         uint32_t gone = sym[at].next, next = sym[gone].next, prev = sym[at].prev;

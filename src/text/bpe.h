@@ -1,6 +1,6 @@
-/* Byte-level BPE: the vocabulary (bytes of every token id) and the merges, and cutting one word
- * into tokens. Filled by text/tokenizer_load.c; read-only and shared by threads after
- * mote__bpe_finish. */
+/* Byte-level BPE: the vocabulary (bytes of each token id), the merges, and the encoding of one
+ * word. Filled by text/tokenizer_load.c; after mote__bpe_finish it is read-only and any thread may
+ * use it. */
 #ifndef MOTE_TEXT_BPE_H
 #define MOTE_TEXT_BPE_H
 
@@ -11,15 +11,16 @@
 enum { MOTE_MAX_TOKEN_IDS = 1 << 22, MOTE_MAX_TOKEN_BYTES = 1 << 16 };
 enum mote__token_flags {
     MOTE_TOKEN_KNOWN = 1,
-    /* spelled in the byte alphabet: its bytes may be part of a character */
+    /* spelled in the byte alphabet: its bytes may be an incomplete character */
     MOTE_TOKEN_BYTES = 2,
     MOTE_TOKEN_ADDED = 4,
     MOTE_TOKEN_SPECIAL = 8
 };
 
+/* Bytes of a token in text.data. */
 typedef struct mote__token {
     uint32_t offset, length;
-} mote__token; /* into text.data */
+} mote__token;
 /* id -1: empty */
 typedef struct mote__word_slot {
     uint32_t tag;
@@ -35,9 +36,9 @@ typedef struct mote__bpe {
     size_t n_ids, n_merges, longest;
     mote__token *tokens; /* [n_ids] */
     uint8_t *flags;      /* [n_ids] mote__token_flags */
-    _Atomic uint8_t
-        *whole;     /* [n_ids] does the token's own text become this one token? 0: not tried yet,
-                       1 yes, 2 no. Found when first needed; every thread finds the same. */
+    /* [n_ids] Is the token's own text encoded as this one token? 0: not known, 1: yes, 2: no. Set
+     * when first needed; all threads compute the same value. */
+    _Atomic uint8_t *whole;
     mote__buf text; /* bytes of all tokens */
     /* open addressing: bytes -> id, tokens of the byte alphabet only */
     mote__word_slot *words;
@@ -49,28 +50,31 @@ typedef struct mote__bpe {
     int32_t byte_id[256];
 } mote__bpe;
 
-/* Room for ids below n_ids and for n_merges merges. */
+/* Allocate for ids below n_ids and n_merges merges. 0 or MOTE_ENOMEM; call deinit in both cases. */
 int mote__bpe_init(mote__bpe *b, size_t n_ids, size_t n_merges);
 void mote__bpe_deinit(mote__bpe *b);
+/* Bytes allocated. */
 size_t mote__bpe_memory(const mote__bpe *b);
 
-/* MOTE_EFORMAT: the id is taken (by other bytes), or, for tokens of the byte alphabet, the bytes
- * are. */
+/* Add a token; flags: mote__token_flags. 0, MOTE_ENOMEM, or MOTE_EFORMAT: the id has other bytes
+ * already, or another token of the byte alphabet has the same bytes. */
 int mote__bpe_add_token(mote__bpe *b, uint32_t id, const void *bytes, size_t n, unsigned flags);
-/* a token of the byte alphabet, or -1 */
+/* The id of the token of the byte alphabet with these bytes, or -1. */
 int32_t mote__bpe_find(const mote__bpe *b, const uint8_t *bytes, size_t n);
-/* The next merge in order of rank; ids of the byte alphabet. MOTE_EFORMAT: the pair was given
- * before. */
+/* Add the next merge in order of rank; all ids are of the byte alphabet. 0, or MOTE_EFORMAT: the
+ * pair has a merge already. */
 int mote__bpe_add_merge(mote__bpe *b, uint32_t left, uint32_t right, uint32_t joined);
-/* After all tokens: sets byte_id. Returns -1, or a byte that has no token. */
+/* Call after all tokens and merges: sets byte_id. Returns -1, or the first byte that has no
+ * token. */
 int mote__bpe_finish(mote__bpe *b);
 
-/* Scratch of one caller, reused from word to word; zero-initialise. */
+/* Scratch of one thread, reused from word to word; initialise to zeros. */
 typedef struct mote__bpe_scratch {
     mote__buf symbols, heap;
 } mote__bpe_scratch;
 void mote__bpe_scratch_deinit(mote__bpe_scratch *s);
-/* Append the ids of word[0..n), 1 <= n < 2^31, to `ids` (int32_t). Time n log n. */
+/* Append the ids of word[0..n), 1 <= n < 2^31, to `ids` (int32_t) in time O(n log n). 0 or
+ * MOTE_ENOMEM. */
 int mote__bpe_encode_word(const mote__bpe *b, mote__bpe_scratch *s, const uint8_t *word, size_t n,
                           mote__buf *ids);
 

@@ -1,5 +1,5 @@
-/* Owns the prompt's layout: which tokens and markup stand around the messages' text
- * (docs/chat-format.md). Reading and checking the messages is text/chat_parse.c's. */
+/* Owns the layout of a prompt: the tokens and markup around the text of messages
+ * (docs/chat-format.md). text/chat_parse.c reads and checks the messages. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -23,8 +23,8 @@ enum { N_TOKENS = sizeof tokens / sizeof tokens[0] };
 
 typedef struct prompt {
     mote__buf text, pieces; /* char, mote__text_piece */
-    int used[N_TOKENS];     /* which tokens stand in it */
-    int rc;                 /* the first failure; later appends do nothing */
+    int used[N_TOKENS];     /* by index in `tokens`: occurs in the text */
+    int rc;                 /* the first error; later appends do nothing */
     mote_err *err;
 } prompt;
 
@@ -45,6 +45,7 @@ static void add(prompt *p, const char *s, size_t n, int literal)
 
 static void markup(prompt *p, const char *s) { add(p, s, strlen(s), 1); }
 
+/* Append one of `tokens` and note that it is used. */
 static void token(prompt *p, const char *t)
 {
     for (int i = 0; i < N_TOKENS; i++)
@@ -80,7 +81,7 @@ static void key_text(prompt *p, const char *key)
     mote__buf_deinit(&out);
 }
 
-/* A string, or parts of text with an empty line between them. */
+/* Append a string, or an array of text parts separated by an empty line. */
 static void content_text(prompt *p, const json_t *content)
 {
     size_t i;
@@ -148,7 +149,7 @@ static void words(prompt *p, const mote__wording *w, mote__words which, const va
     p->rc = p->rc ? p->rc : rc;
 }
 
-/* Not so for a template without any text, whose block is then left out. */
+/* Whether the template has any text; the block of an empty one is omitted. */
 static int has_words(prompt *p, const mote__wording *w, mote__words which)
 {
     mote__words_walk walk = { 0 };
@@ -159,8 +160,8 @@ static int has_words(prompt *p, const mote__wording *w, mote__words which)
 
 /* ---- turns ---- */
 
-/* <｜DSML｜ calls>: a parameter that is a string stands as it is, any other as JSON. A call without
- * parameters has an empty line. */
+/* <｜DSML｜ calls>: a parameter that is a string is written as it is, any other value as JSON. A
+ * call without parameters has an empty line. */
 static void tool_calls(prompt *p, const mote__chat *chat, const mote__chat_turn *t)
 {
     const char *key;
@@ -200,7 +201,8 @@ static void user_turn(prompt *p, const mote__chat *chat, const mote__chat_turn *
     }
 }
 
-/* An answer follows such a turn; the first system message only opens the conversation. */
+/* Whether the assistant replies to this turn, number i. A system message at the start gets no
+ * reply. */
 static int is_asking(const mote__chat_turn *t, size_t i)
 {
     return t->role == MOTE_CHAT_USER || t->role == MOTE_CHAT_DEVELOPER ||
@@ -211,11 +213,11 @@ static size_t last_asking(const mote__chat_turn *turns, size_t n)
 {
     while (n && !is_asking(&turns[n - 1], n - 1))
         n--;
-    return n; /* one behind it; 0: none */
+    return n; /* its number + 1; 0: none */
 }
 
-/* Earlier developer messages go together with earlier reasoning. Returns how many turns are left.
- */
+/* Remove developer messages before the last turn that is replied to, as earlier reasoning is
+ * removed. Returns the number of turns left. */
 static size_t drop_developers(mote__chat_turn *turns, size_t n)
 {
     size_t last = last_asking(turns, n), kept = 0;
@@ -230,7 +232,7 @@ static void render(prompt *p, const mote__chat *chat, const mote__wording *w, in
 {
     mote__chat_turn *turns = chat->turns.data;
     size_t n = chat->n_turns;
-    int keep = 0; /* with tools defined all reasoning stays */
+    int keep = 0; /* if tools are defined, all reasoning is kept */
     for (size_t i = 0; i < n; i++)
         keep |= turns[i].tools != NULL;
     if (thinking && !keep)
@@ -348,7 +350,7 @@ static int inside_character(const prompt *p, size_t at)
     return at < p->text.size && (((const uint8_t *)p->text.data)[at] & 0xc0) == 0x80;
 }
 
-/* What of the pieces lies in [from, to), in place. */
+/* Cut pieces[0..n) to the bytes [from, to), in place; returns their new number. */
 static size_t clip(mote__text_piece *pieces, size_t n, size_t from, size_t to)
 {
     size_t at = 0;

@@ -1,23 +1,24 @@
-/* Chat messages to prompt text and to prompt tokens. The format, and which parts of it are the
- * model's and which are ours: docs/chat-format.md.
+/* Converts chat messages to the text of a prompt and to its tokens. docs/chat-format.md defines the
+ * format and says which parts of it come from the model and which from mote.
  *
- * A prompt is made of pieces: what the format writes (tokens and markup, literal) and what the
- * caller's messages say (never literal). mote__chat_encode matches added tokens inside literal
- * pieces only, so text in a message that looks like a special token stays text. The text of
- * mote__chat_format has no such protection once it is encoded as a whole. */
+ * A prompt consists of pieces: tokens and markup of the format are literal, text of the caller's
+ * messages is not. mote__chat_encode matches added tokens in literal pieces only, so text in a
+ * message that looks like a special token stays text. Encoding the text of mote__chat_format as a
+ * whole has no such protection. */
 #ifndef MOTE_TEXT_CHAT_H
 #define MOTE_TEXT_CHAT_H
 
 #include "text/tokenizer.h"
 #include "text/wording.h"
 
-/* *out: malloc'd, *n bytes and a 0. MOTE_EFORMAT names the message and the key. w: NULL for our
- * wording; one that cannot be used gives its error. */
+/* *out: the prompt, *n bytes and a 0, malloc'd, owned by the caller. w: the model's wording, or
+ * NULL for mote's; if w->error is set, that error is returned. MOTE_EFORMAT names the message and
+ * the key. */
 int mote__chat_format(char **out, size_t *n, const mote__wording *w, const char *messages_json,
                       const mote_chat_params *params, mote_err *err);
-/* The bytes [from, to) of that text (to may lie beyond its end). *ids: malloc'd. MOTE_EUNSUPPORTED
- * when the tokenizer lacks a token that the prompt needs; MOTE_EINVAL when the range begins or ends
- * inside a character. */
+/* The tokens of bytes [from, to) of that text; `to` may be beyond its end. *ids: malloc'd, owned by
+ * the caller. MOTE_EUNSUPPORTED: the tokenizer lacks a token of the prompt; MOTE_EINVAL: the range
+ * begins or ends inside a character; otherwise errors as above. */
 int mote__chat_encode(const mote__tokenizer *tok, const mote__wording *w, const char *messages_json,
                       const mote_chat_params *params, size_t from, size_t to, int32_t **ids,
                       size_t *n_ids, mote_err *err);

@@ -1,6 +1,6 @@
-/* Owns reading and checking a conversation: every refusal is one line that names the message and
- * the key. What gives a prompt in the published format is taken as it is there
- * (docs/chat-format.md). What a prompt looks like is text/chat.c's. */
+/* Owns reading and checking a conversation. Each error is one line that names the message and the
+ * key. Input that the published code accepts has the same meaning here (docs/chat-format.md).
+ * text/chat.c writes the prompt. */
 #include "text/chat_parse.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int mote__chat_is_true(const json_t *value)
     return 0;
 }
 
-/* A NUL would end a name that is compared; values may hold one. */
+/* Whether v is the string `text`. The lengths are compared too, because v may contain NUL. */
 static int is_text(const json_t *v, const char *text)
 {
     return json_string_length(v) == strlen(text) && !strcmp(json_string_value(v), text);
@@ -38,8 +38,8 @@ static int is_text(const json_t *v, const char *text)
 
 /* ---- tools ---- */
 
-/* Definitions are written as they are given: only their shape matters. *tools: the array, or NULL
- * if there are none. */
+/* Check the shape of tool definitions; they are written to the prompt unchanged. *tools: the array,
+ * or NULL if it is empty or missing. */
 static int check_tools(const json_t **tools, const json_t *given, const char *where, mote_err *err)
 {
     *tools = NULL;
@@ -91,7 +91,7 @@ static int parse_role(mote__chat_role *role, json_t *message, const char *where,
                where, json_string_value(v));
 }
 
-/* A string, an array of {text} with no type or type "text", or nothing. */
+/* Content is a string, an array of {text} without a type or with type "text", or missing. */
 static int parse_content(const json_t **content, json_t *message, const char *where, mote_err *err)
 {
     json_t *v = json_object_get(message, "content"), *part, *type, *text;
@@ -119,7 +119,7 @@ static int parse_content(const json_t **content, json_t *message, const char *wh
     return MOTE_OK;
 }
 
-/* An object, or the JSON text of one; nothing, null and no text mean no arguments. */
+/* Arguments are an object or the JSON text of one. Missing, null and an empty text mean none. */
 static int parse_arguments(mote__chat *chat, mote__chat_call *c, json_t *function,
                            const char *where, mote_err *err)
 {
@@ -148,7 +148,7 @@ static int parse_arguments(mote__chat *chat, mote__chat_call *c, json_t *functio
     return rc;
 }
 
-/* An id as a key of `order`: a string or null. */
+/* Make a key of `order` from an id, which is a string or null. */
 static int id_key(mote__buf *key, const json_t *id, const char *where, const char *name,
                   mote_err *err)
 {
@@ -164,12 +164,12 @@ static int id_key(mote__buf *key, const json_t *id, const char *where, const cha
 
 typedef struct parser {
     mote__chat *chat;
-    json_t *order; /* of the last calls: key of an id -> its place */
+    json_t *order; /* of the most recent calls: key of an id -> index of the call */
     mote__buf key;
     mote_err *err;
 } parser;
 
-/* {id, function: {name, arguments}} */
+/* A call is {id, function: {name, arguments}}. */
 static int parse_call(parser *p, json_t *call, size_t place, const char *where)
 {
     mote__chat_call c = { 0 };
@@ -225,8 +225,8 @@ static int add_turn(mote__chat *chat, const mote__chat_turn *t, mote_err *err)
     return mote__buf_append(&chat->turns, t, sizeof *t) ? no_memory(err) : MOTE_OK;
 }
 
-/* A user message or a tool's result: joins the user turn before it. Each part of a user's content
- * is a block of its own. */
+/* Add a user message or a tool result, to the turn before it if that is a user turn. Each part of a
+ * user's content is a separate block. */
 static int add_blocks(parser *p, mote__chat_role role, const json_t *content, json_t *message,
                       const char *where)
 {
@@ -291,8 +291,8 @@ static int by_order(const void *a, const void *b)
                                             : x->place > y->place;
 }
 
-/* The results of a turn stand in the order of the calls, where results stand; text keeps its place.
- */
+/* Sort the results of a turn in the order of their calls, among the positions of results; text
+ * blocks stay in place. */
 static int sort_results(mote__chat *chat, const mote__chat_turn *t, mote_err *err)
 {
     mote__chat_block *blocks = mote__chat_blocks(chat, t);
@@ -313,8 +313,8 @@ static int sort_results(mote__chat *chat, const mote__chat_turn *t, mote_err *er
     return MOTE_OK;
 }
 
-/* Tools and a response format of the request belong to the first message if it is the system's; an
- * empty one is put in front if not. */
+/* Attach the request's tools and response format to the first message if it is a system message,
+ * otherwise to an empty system message inserted before it. */
 static int place_request(mote__chat *chat, const json_t *tools, mote_err *err)
 {
     const json_t *format = mote__chat_is_true(chat->format) ? chat->format : NULL;

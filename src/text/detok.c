@@ -1,6 +1,6 @@
-/* Owns turning token bytes into text piece by piece: a character split over tokens waits in
- * `pending` until it is whole or known to be broken. Text comes out the same however the bytes are
- * cut into tokens. */
+/* Owns streaming detokenisation: the bytes of a character that is split over tokens are kept in
+ * `pending` until it is complete or known to be invalid. The text does not depend on how the bytes
+ * are cut into tokens. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,8 +23,8 @@ static int reserve(mote__detok *d, size_t n)
 int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **text, size_t *n_text,
                      mote_err *err)
 {
-    /* out: the text, at most 3 bytes (a U+FFFD) for each byte, and its 0; then room to join pending
-     * and new bytes */
+    /* layout of out: the text, at most 3 bytes (a U+FFFD) per input byte, and its 0; then pending
+     * and new bytes joined */
     *text = "";
     *n_text = 0;
     if (n > ((size_t)1 << 40) || reserve(d, 4 * (n + d->n_pending) + 1))
@@ -47,7 +47,7 @@ int mote__detok_push(mote__detok *d, const char *bytes, size_t n, const char **t
             used += 3;
             i += (size_t)-step;
         } else {
-            /* at most 3 bytes: a fourth would have completed or broken the character */
+            /* at most 3 bytes: a fourth would have completed the character or made it invalid */
             d->n_pending = (unsigned)(all - i);
             memcpy(d->pending, in + i, d->n_pending);
             break;

@@ -1,13 +1,11 @@
-/* Owns Engram's compressed vocabulary: tokens whose text normalises alike share a class
- * (docs/engram.md).
- *
- * The normal form of a token: compatibility decomposition (which is what NFKC followed by NFD
- * gives), without characters of the categories Mn, Mc and Me, lower-cased one by one, runs of
- * space, tab, CR and LF made one space, and Unicode white space trimmed at both ends unless a
- * single space is all there is. Nothing left: the token's own text. A token that is not whole UTF-8
- * (or holds U+FFFD) is compared by its spelling in the byte alphabet instead; both kinds of key
- * live in one space, as in the published code. utf8proc here is Unicode 15; the classes of
- * characters added since could differ. */
+/* Owns Engram's compressed vocabulary: tokens with the same normal form share a class
+ * (docs/engram.md). The normal form of a token's text: compatibility decomposition (equal to NFKC
+ * followed by NFD); characters of categories Mn, Mc and Me removed; each character in lower case;
+ * runs of space, tab, CR and LF replaced by one space; Unicode white space trimmed at both ends,
+ * except if the result is a single space. If nothing is left, the token's own text is the key. The
+ * key of a token that is not valid UTF-8 (or contains U+FFFD) is its spelling in the byte alphabet.
+ * Both kinds of key are compared with each other, as in the published code. utf8proc here has
+ * Unicode 15; the classes of characters added since may differ. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -15,7 +13,7 @@
 #include "text/tokenizer_impl.h"
 #include "base/utf8.h"
 
-/* White_Space without U+001C..U+001F (which it does not contain): what is trimmed. */
+/* The characters that are trimmed: Unicode's White_Space, which does not contain U+001C..U+001F. */
 static int is_space(int32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
@@ -23,7 +21,7 @@ static int is_space(int32_t c)
            c == 0x205F || c == 0x3000;
 }
 
-/* Normal form of valid UTF-8 into key; cps is scratch. */
+/* Write the normal form of text[0..n), valid UTF-8, to key; cps is scratch. */
 static int normalise(mote__buf *key, mote__buf *cps, const uint8_t *text, size_t n)
 {
     const utf8proc_option_t form = UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE;
@@ -67,7 +65,7 @@ static int normalise(mote__buf *key, mote__buf *cps, const uint8_t *text, size_t
     return MOTE_OK;
 }
 
-/* The token as tokenizer.json spells it. */
+/* Write the token as it is spelled in tokenizer.json. */
 static int spell(mote__buf *key, const mote__tokenizer *tok, size_t id)
 {
     const mote__token *t = &tok->bpe.tokens[id];
@@ -91,7 +89,7 @@ static int make_key(mote__buf *key, mote__buf *cps, const mote__tokenizer *tok, 
     const uint8_t *text = (const uint8_t *)tok->bpe.text.data + t->offset;
     key->size = 0;
     if (!tok->bpe.flags[id])
-        return MOTE_OK; /* an id that no token has: empty text */
+        return MOTE_OK; /* an id without a token: empty text */
     if (mote__utf8_valid(text, t->length) < t->length || memmem(text, t->length, "\xEF\xBF\xBD", 3))
         return spell(key, tok, id);
     return normalise(key, cps, text, t->length);

@@ -1,6 +1,6 @@
-/* Owns the translation of tokenizer patterns: reading the accepted syntax, collecting its character
- * sets, finding the kinds of code points that the sets tell apart, and writing the patterns over
- * kinds. Running them is left to text/pretok.c. */
+/* Owns the translation of tokenizer patterns: reads the accepted syntax, collects its character
+ * sets, finds the kinds of code points, and writes the patterns over kinds. text/pretok.c runs
+ * them. */
 #include "text/pattern.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct set {
-    mote__buf ranges;  /* mote__cp_range, ascending, neither overlapping nor touching */
+    mote__buf ranges;  /* mote__cp_range, ascending, neither overlapping nor adjacent */
     uint8_t kinds[32]; /* bit per kind */
 } set;
 
@@ -58,7 +58,7 @@ static int by_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sort and join what overlaps or touches. */
+/* Sort the ranges and join those that overlap or are adjacent. */
 static void tidy(mote__buf *ranges)
 {
     mote__cp_range *r = ranges->data;
@@ -75,7 +75,7 @@ static void tidy(mote__buf *ranges)
     ranges->size = (kept + 1) * sizeof *r;
 }
 
-/* Append the complement of `ranges` (tidy) to `out`. */
+/* Append the complement of r[0..n), sorted and joined, to `out`. */
 static int add_complement(translator *t, mote__buf *out, const mote__cp_range *r, size_t n)
 {
     uint32_t from = 0;
@@ -100,8 +100,8 @@ static int add_class(translator *t, mote__buf *ranges, char name, int negated)
     return refuse(t, "only the classes L, M, N, P and S are supported in \\p{..}");
 }
 
-/* An escape at '\'. A class goes into `ranges` and *cp is CP_END; otherwise *cp is the character.
- */
+/* Read an escape at '\'. A class is added to `ranges` and *cp is CP_END; otherwise *cp is the
+ * character. */
 static int read_escape(translator *t, mote__buf *ranges, uint32_t *cp)
 {
     if (t->end - t->at < 2)
@@ -144,7 +144,7 @@ static int read_char(translator *t, uint32_t *cp)
     return MOTE_OK;
 }
 
-/* One member of a bracket class: a class escape, or a character in *cp. */
+/* Read one member of a bracket class: a class escape, or a character in *cp. */
 static int read_member(translator *t, mote__buf *ranges, uint32_t *cp)
 {
     if (t->at == t->end)
@@ -216,7 +216,7 @@ static int put_syntax(translator *t, const char *s)
     return rc;
 }
 
-/* Takes over `ranges`: finds or makes the set and writes its item. */
+/* Find or make the set of `ranges` and write its item; takes ownership of `ranges`. */
 static int put_set(translator *t, mote__buf *ranges)
 {
     tidy(ranges);
@@ -245,10 +245,9 @@ static int read_number(translator *t, unsigned *n)
     return MOTE_OK;
 }
 
-/* '*', '+', '?', '{n}', '{n,}', '{n,m}'; the first three and the ranges may be lazy ('?'), the
- * first three possessive
- * ('+'). What follows is checked too: the reference library stacks quantifiers, PCRE2 reads some
- * pairs otherwise. */
+/* Read '*', '+', '?', '{n}', '{n,}' or '{n,m}'. All but '{n}' may be followed by '?' (lazy), the
+ * first three by '+' (possessive). What follows is checked too: the reference library allows a
+ * second quantifier, and PCRE2 gives some pairs another meaning. */
 static int read_quantifier(translator *t)
 {
     const uint8_t *start = t->at;
@@ -344,8 +343,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Cut the code points where any set begins or ends; stretches in the same sets are one kind. Fills
- * flat[cp] and the sets' kinds. */
+/* Cut the code points where a set begins or ends; intervals that are in the same sets are one kind.
+ * Fills flat[cp] and the kinds of the sets. */
 static int find_kinds(translator *t, mote__patterns *p, uint8_t *flat)
 {
     mote__buf cuts;
@@ -360,8 +359,8 @@ static int find_kinds(translator *t, mote__patterns *p, uint8_t *flat)
         }
     if (!rc)
         qsort(cuts.data, cuts.size / sizeof(uint32_t), sizeof(uint32_t), by_value);
-    uint8_t members[256][MAX_SETS / 8]; /* by kind: the sets it belongs to */
-    /* by set: its first range that does not end before the stretch */
+    uint8_t members[256][MAX_SETS / 8]; /* by kind: the sets that contain it */
+    /* by set: its first range that does not end before the interval */
     size_t next[MAX_SETS] = { 0 };
     for (size_t c = 0; !rc && c + 1 < cuts.size / sizeof(uint32_t); c++) {
         uint32_t from = ((const uint32_t *)cuts.data)[c], to = ((const uint32_t *)cuts.data)[c + 1];
@@ -396,12 +395,12 @@ static int find_kinds(translator *t, mote__patterns *p, uint8_t *flat)
     return rc;
 }
 
-/* flat[cp] -> blocks of 256, each different block stored once */
+/* Pack flat[cp] into blocks of 256, each distinct block stored once. */
 static int pack_kinds(translator *t, mote__patterns *p, const uint8_t *flat)
 {
     for (size_t b = 0; b < 0x1100; b++) {
         const uint8_t *stored = p->kinds.data, *block = flat + b * 256;
-        /* mostly like the one before */
+        /* usually equal to the previous block */
         size_t n = p->kinds.size / 256, i = b ? p->block[b - 1] : 0;
         if (!n || memcmp(stored + i * 256, block, 256))
             for (i = 0; i < n && memcmp(stored + i * 256, block, 256);)

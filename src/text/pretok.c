@@ -1,9 +1,8 @@
-/* Owns running the translated patterns with PCRE2. What they mean and how they become byte patterns
- * is text/pattern.c's.
+/* Owns the matching of translated patterns with PCRE2. text/pattern.c translates them.
  *
- * Long matches: class repeats use no stack per character, neither compiled nor interpreted. A
- * pattern that repeats a group may run out of PCRE2's 32 KB machine stack for compiled code; that
- * one match is then interpreted, on the heap. */
+ * Long matches: a repeated class uses no stack per character, compiled or interpreted. A pattern
+ * that repeats a group may exceed PCRE2's 32 KB machine stack for compiled code; that match is then
+ * interpreted, with its stack on the heap. */
 #include "text/pretok.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -12,9 +11,9 @@
 #include "base/utf8.h"
 
 enum {
-    /* Steps allowed to one match: a pattern may try a few alternatives, each running to the end of
-     * the piece and backing off again. What needs more is not linear. PCRE2 counts only some steps
-     * in compiled code, so this is generous. */
+    /* Limit of steps of one match: a pattern may try a few alternatives, each of which runs to the
+     * end of the piece and backtracks. A pattern that needs more is not linear. Compiled code
+     * counts only some of the steps, so the limit is generous. */
     STEPS_BASE = 20000,
     STEPS_PER_CHAR = 64,
     HEAP_KIB = 1 << 20
@@ -24,7 +23,7 @@ struct mote__pretok {
     mote__patterns patterns;
     size_t n_steps;
     pcre2_code *code[MOTE_MAX_PATTERNS];
-    int compiled[MOTE_MAX_PATTERNS]; /* to machine code; 0 where the system forbids it */
+    int compiled[MOTE_MAX_PATTERNS]; /* compiled to machine code; 0 if the system forbids it */
 };
 
 int mote__pretok_create(mote__pretok **pretok, const char *const *patterns, size_t n,
@@ -120,8 +119,8 @@ typedef struct run {
     mote_err *err;
 } run;
 
-/* First match of step `step` in piece[0..n) at or after `from`: 1 and *begin, *end; 0: none; or an
- * error. */
+/* Find the first match of step `step` in piece[0..n) at or after `from`. 1 and *begin, *end set; 0:
+ * no match; or a negative error. */
 static int find(const run *r, size_t step, const uint8_t *piece, size_t n, size_t from,
                 size_t *begin, size_t *end)
 {
@@ -143,13 +142,13 @@ static int find(const run *r, size_t step, const uint8_t *piece, size_t n, size_
     return 1;
 }
 
-/* Depth: one level per step. */
+/* Split a piece by step `step` and the following ones; recursion depth is the number of steps. */
 static int split(const run *r, size_t step, const uint8_t *piece, size_t n)
 {
     if (step == r->p->n_steps)
         return r->word(r->ctx, n);
     int rc;
-    size_t done = 0; /* pieces up to here were passed on */
+    size_t done = 0; /* end of the last piece passed on */
     for (size_t from = 0, begin = 0, end = 0; from <= n;) {
         if ((rc = find(r, step, piece, n, from, &begin, &end)) < 0)
             return rc;
@@ -160,7 +159,7 @@ static int split(const run *r, size_t step, const uint8_t *piece, size_t n)
         if (end > begin && (rc = split(r, step + 1, piece + begin, end - begin)))
             return rc;
         done = end;
-        from = end > begin ? end : end + 1; /* an empty match only cuts */
+        from = end > begin ? end : end + 1; /* an empty match cuts but is no piece */
     }
     return done < n ? split(r, step + 1, piece + done, n - done) : 0;
 }

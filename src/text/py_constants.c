@@ -1,3 +1,4 @@
+/* A tokenizer for Python source and a parser for assignments of string literals; see the header. */
 #include "text/py_constants.h"
 
 #include <ctype.h>
@@ -17,7 +18,7 @@ typedef struct token {
 typedef struct reader {
     const char *at, *end;
     size_t line;
-    int depth; /* open brackets: line ends inside say nothing */
+    int depth; /* open brackets; line ends inside brackets are ignored */
     token t;   /* the current token */
     mote__py_constant *c;
     size_t n_c;
@@ -39,7 +40,7 @@ static int is_name(char c)
     return isalnum((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* Passes what stands between tokens; with `lines` line ends too. */
+/* Skip white space and comments between tokens; with `lines` line ends too. */
 static int skip_blank(reader *r, int lines)
 {
     for (; r->at < r->end; r->at++) {
@@ -64,7 +65,7 @@ static int skip_blank(reader *r, int lines)
     return MOTE_OK;
 }
 
-/* The string whose opening quote stands at `quote`. */
+/* Read the string literal whose opening quote is at `quote`. */
 static int take_string(reader *r, const char *quote)
 {
     char q = *quote;
@@ -149,7 +150,7 @@ static int hex_value(const char *p, int n, const char *end, uint32_t *v)
     return 1;
 }
 
-/* The escape at *p, a backslash; passes it. */
+/* Append the character of the escape at *p (a backslash) and set *p to its end. */
 static int take_escape(const reader *r, mote__py_constant *c, const char **p, const char *end)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -172,7 +173,7 @@ static int take_escape(const reader *r, mote__py_constant *c, const char **p, co
         if (v > 0x10FFFF || (v >= 0xD800 && v < 0xE000))
             return bad_constant(r, c, "holds an escape that is no character");
         *p = s + 1 + n;
-    } else { /* Python leaves what it does not know */
+    } else { /* Python keeps an unknown escape as it is */
         *p = s;
         v = '\\';
     }
@@ -180,7 +181,7 @@ static int take_escape(const reader *r, mote__py_constant *c, const char **p, co
     return mote__buf_append(&c->value, utf8, (size_t)mote__utf8_write(utf8, v));
 }
 
-/* Appends the string that is the current token. */
+/* Append the value of the current token, a string literal. */
 static int add_string(const reader *r, mote__py_constant *c)
 {
     const char *p = r->t.s, *end = r->t.s + r->t.n;
@@ -206,7 +207,7 @@ static int add_string(const reader *r, mote__py_constant *c)
     return rc;
 }
 
-/* The value of c, from behind its '='. */
+/* Read the value of c; the current token is the one after '='. */
 static int take_value(reader *r, mote__py_constant *c)
 {
     int rc = next(r), n_open = 0, n_strings = 0;
@@ -234,7 +235,7 @@ static int take_value(reader *r, mote__py_constant *c)
 
 /* ---- statements ---- */
 
-/* A simple statement at the top level, whose first token is the current one. */
+/* Read a simple statement at the top level; its first token is the current one. */
 static int statement(reader *r)
 {
     mote__py_constant *c = wanted(r), *last = NULL;
@@ -277,7 +278,7 @@ static int logical_line(reader *r)
 {
     int indented = 0;
     for (const char *p = r->at; p < r->end && strchr(" \t\f", *p); p++)
-        indented = *p != '\f'; /* a form feed begins the line anew */
+        indented = *p != '\f'; /* a form feed resets the indentation */
     int rc = next(r);
     if (!rc && (indented || is_compound(&r->t)))
         while (!rc && r->t.kind != T_LINE && r->t.kind != T_END)
@@ -294,7 +295,7 @@ int mote__py_constants(mote__py_constant *c, size_t n_c, const char *text, size_
                        const char *what, mote_err *err)
 {
     reader r = { .line = 1, .c = c, .n_c = n_c, .what = what, .err = err };
-    mote__buf source; /* line ends as Python reads them */
+    mote__buf source; /* the text with line ends converted to \n */
     mote__buf_init(&source, NULL, MOTE_MEM_OTHER);
     for (size_t i = 0; i < n_c; i++) {
         mote__buf_init(&c[i].value, NULL, MOTE_MEM_OTHER);

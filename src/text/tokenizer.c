@@ -1,6 +1,6 @@
-/* Owns a tokenizer's life and encoding: added tokens are found first, the text between them is
- * split into words, each word becomes tokens. Reading the file is text/tokenizer_load.c's,
- * splitting text/pretok.c's, words text/bpe.c's. */
+/* Owns opening, closing and encoding: added tokens are found first, the text between them is split
+ * into words, and each word becomes tokens. text/tokenizer_load.c reads the file, text/pretok.c
+ * splits, text/bpe.c encodes words. */
 #include "text/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -114,7 +114,7 @@ int mote__tokenizer_template(const mote__tokenizer *tok, int32_t *front, int32_t
 
 /* ---- encoding ---- */
 
-/* text offset where *piece begins */
+/* begin: offset of *piece in the text */
 typedef struct cursor {
     const mote__text_piece *piece, *last;
     size_t begin;
@@ -124,8 +124,8 @@ typedef struct encoder {
     const mote__tokenizer *tok;
     const uint8_t *text;
     cursor cursors[2]; /* of each kind of added tokens */
-    const uint8_t *at; /* where the next word begins */
-    int one_byte;      /* this stretch is ASCII: characters are bytes */
+    const uint8_t *at; /* begin of the next word */
+    int one_byte;      /* the text being split is ASCII: each character is one byte */
     uint8_t *kinds;    /* [text bytes] */
     mote__bpe_scratch scratch;
     mote__buf ids;
@@ -151,7 +151,7 @@ static int encode_word(void *ctx, size_t n_chars)
                : MOTE_OK;
 }
 
-/* Text without added tokens. */
+/* Encode text without matching added tokens. */
 static int encode_plain(encoder *e, const uint8_t *text, size_t n)
 {
     size_t n_chars = mote__pretok_classify(e->tok->pretok, text, n, e->kinds);
@@ -160,8 +160,8 @@ static int encode_plain(encoder *e, const uint8_t *text, size_t n)
     return mote__pretok_split(e->tok->pretok, e->kinds, n_chars, encode_word, e, e->err);
 }
 
-/* Search text[from..end) for an added token inside literal pieces. Returns where it starts, or end.
- * The cursor passes only pieces that end before `end`, so that a sweep over the text visits each
+/* Search text[from..end) for an added token inside literal pieces. Returns its start, or `end`. The
+ * cursor advances only past pieces that end before `end`, so that all searches together visit each
  * piece once. */
 static size_t find_added(const encoder *e, const mote__added *added, cursor *c, size_t from,
                          size_t end, size_t *stop, int32_t *id)
@@ -180,8 +180,9 @@ static size_t find_added(const encoder *e, const mote__added *added, cursor *c, 
     return end;
 }
 
-/* level 0 looks for the first kind of added tokens, level 1 for the second, level 2 for none. Ends
- * of text on both sides of an added token are real ends: patterns do not look across. */
+/* Encode text[begin..end). Level 0 searches for the first kind of added tokens, level 1 for the
+ * second, level 2 for none. The text on each side of an added token is encoded separately: patterns
+ * do not see across it. */
 static int encode_level(encoder *e, int level, size_t begin, size_t end)
 {
     if (begin == end)

@@ -1,5 +1,5 @@
-/* tokenizer_config.json: whether a text gets a token in front or behind, and which tokens these
- * are. The rest is for the library that wrote it: such files hold numbers of thirty digits
+/* Reads tokenizer_config.json: whether a token is added before or after a text, and which tokens
+ * these are. All other members are ignored; some are integers of thirty digits
  * ("model_max_length"), so integers are read as reals. */
 #include "text/tokenizer.h"
 
@@ -21,7 +21,7 @@ static int read_flag(int *flag, const json_t *root, const char *key, const char 
     return rc;
 }
 
-/* A token is its text, or an object with it as "content". */
+/* A token is a string, or an object with a string "content". */
 static int read_token(int32_t *id, const json_t *root, const char *key, const mote__tokenizer *tok,
                       const char *what, mote_err *err)
 {

@@ -1,6 +1,6 @@
-/* Owns reading tokenizer.json: which members may stand there, with which values, and what is
- * refused (docs/tokenizer.md has the list). A key that is not known here is refused unless it is
- * null, because it might change what the file means. */
+/* Owns reading tokenizer.json: which members it may have, with which values, and what is refused
+ * (docs/tokenizer.md has the list). An unknown member is refused unless it is null, because it
+ * could change the meaning of the file. */
 #include "text/tokenizer_impl.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ typedef struct loader {
     mote__tokenizer *tok;
     const char *what;
     mote_err *err;
-    mote__buf bytes[2]; /* a token, or both sides of a merge, turned into bytes */
+    mote__buf bytes[2]; /* bytes of a token, or of both sides of a merge */
 } loader;
 
 #define REFUSE(l, ...) mote__fail((l)->err, MOTE_EUNSUPPORTED, __VA_ARGS__)
@@ -128,7 +128,7 @@ static int check_decoder(const loader *l, json_t *root)
     return rc ? rc : check_byte_level(l, p, "decoder");
 }
 
-/* A special token of a template, by its name there, as an id of the vocabulary. */
+/* The token id of a special token of a template, given by its name in the template. */
 static int template_id(const loader *l, json_t *tokens, json_t *special, const char *place,
                        int32_t *id)
 {
@@ -150,8 +150,8 @@ static int template_id(const loader *l, json_t *tokens, json_t *special, const c
     return MOTE_OK;
 }
 
-/* TemplateProcessing: at most one token before and one behind the text. Pairs of texts are never
- * encoded. */
+/* TemplateProcessing: at most one token before and one after the text. The part for pairs of texts
+ * is not used. */
 static int read_template(const loader *l, json_t *p, const char *place)
 {
     static const char *const keys[] = { "type", "single", "pair", "special_tokens", NULL };
@@ -185,8 +185,8 @@ static int read_template(const loader *l, json_t *p, const char *place)
     return texts == 1 ? MOTE_OK : REFUSE(l, "%s: %s: 'single' has %d texts", l->what, place, texts);
 }
 
-/* Absent, ByteLevel (it touches offsets only), a template, or a Sequence of these. Read when the
- * vocabulary is there. */
+/* The post-processor: absent, ByteLevel (which changes offsets only), a template, or a Sequence of
+ * these. Read after the vocabulary. */
 static int read_post_processor(const loader *l, json_t *root)
 {
     static const char *const keys[] = { "type", "processors", NULL };
@@ -235,7 +235,7 @@ static int read_split(const loader *l, json_t *split, const char *place, const c
     return MOTE_OK;
 }
 
-/* A Sequence of Splits that ends in ByteLevel, or ByteLevel alone. */
+/* The pre-tokenizer: a Sequence of Splits that ends in ByteLevel, or ByteLevel alone. */
 static int read_pre_tokenizer(loader *l, json_t *root)
 {
     json_t *p, *list = NULL;
@@ -284,8 +284,8 @@ static int read_pre_tokenizer(loader *l, json_t *root)
 
 /* ---- vocabulary and merges ---- */
 
-/* Bytes of a token spelled in the byte alphabet; 0 if some character is not in it. -1: no memory.
- */
+/* Append the bytes of a token spelled in the byte alphabet. 1; 0: a character is not in the
+ * alphabet; -1: out of memory. */
 static int spell(mote__buf *out, const char *s, size_t n)
 {
     if (mote__buf_reserve(out, n))
@@ -351,7 +351,7 @@ static int read_vocab(loader *l, json_t *vocab)
     return MOTE_OK;
 }
 
-/* Both sides of merge `no`: "left right", or ["left", "right"]. */
+/* Get both sides of merge `no`, written "left right" or ["left", "right"]. */
 static int merge_sides(const loader *l, json_t *merge, size_t no, const char *side[2],
                        size_t length[2])
 {
@@ -480,7 +480,7 @@ static int read_added(loader *l, json_t *list)
         if (in_vocab >= 0 && (uint32_t)in_vocab != id)
             return BROKEN(l, "%s: '%.100s' has id %u here and %d in the vocabulary", where, s, id,
                           in_vocab);
-        /* plain text must not be able to make it: see MOTE_ENCODE_PLAIN */
+        /* plain text must not produce this token: see MOTE_ENCODE_PLAIN */
         if (in_vocab >= 0 && !rc) {
             mote__bpe_scratch scratch = { 0 };
             l->bytes[0].size = 0;
@@ -490,7 +490,7 @@ static int read_added(loader *l, json_t *list)
                 return REFUSE(l, "%s: '%.100s' is also made by merges: that is not supported",
                               where, s);
         }
-        /* without the member, the library's default is !special */
+        /* if the member is missing, the default of the reference library is !special */
         int second = normalized ? json_is_true(normalized) : !json_is_true(special);
         if (!rc)
             rc = mote__added_insert(second ? &l->tok->second : &l->tok->first, s, n, (int32_t)id);

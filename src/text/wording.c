@@ -1,3 +1,4 @@
+/* Owns mote's wording, the loading of the model's, and the walk over a template. */
 #include "text/wording.h"
 
 #include <stdio.h>
@@ -146,7 +147,7 @@ int mote__wording_load(mote__wording *w, const char *folder, mote_err *err)
     *w = (mote__wording){ 0 };
     if (asprintf(&path, "%s/encoding/encoding.py", folder) < 0)
         return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", folder);
-    /* a link that leads nowhere is a file that cannot be read, not one that is not there */
+    /* a dangling link counts as a file that cannot be read, not as a missing file */
     int there = mote__file_is_there(path);
     if (!there && (parent = strndup(path, strlen(path) - strlen("/encoding.py")))) {
         there = lstat(parent, &st) == 0 && stat(parent, &st) != 0;

@@ -1,6 +1,6 @@
-/* The sentences of the chat format that belong to the model: how tools, a response format and the
- * reasoning effort are told. A checkpoint has them in encoding/encoding.py (three string constants,
- * read by text/py_constants.h); a folder without that file gets ours. They are templates of
+/* The model's wording of a prompt: the sentences that introduce tools, a response format and the
+ * reasoning effort. A checkpoint has them in encoding/encoding.py, as three string constants
+ * (text/py_constants.h); for a folder without that file mote has its own. They are templates of
  * Python's str.format: {placeholder}, {{ and }}. */
 #ifndef MOTE_TEXT_WORDING_H
 #define MOTE_TEXT_WORDING_H
@@ -14,7 +14,7 @@ typedef enum mote__words {
     MOTE_WORDS
 } mote__words;
 
-/* What stands at a placeholder; MOTE_SLOT_TEXT: the template's own text. */
+/* What a part of a template is replaced by; MOTE_SLOT_TEXT: text of the template itself. */
 typedef enum mote__slot {
     MOTE_SLOT_TEXT,
     MOTE_SLOT_SCHEMAS,
@@ -29,33 +29,34 @@ typedef enum mote__slot {
 } mote__slot;
 
 typedef struct mote__wording {
-    char *path;     /* owned: the model's file, or NULL: ours */
-    mote_err error; /* code 0, or why that file cannot be used; ours do not stand in */
-    /* text owned; NULL: the file lacks it */
+    char *path; /* the model's file, owned; NULL: mote's wording */
+    mote_err
+        error; /* code 0, or why that file cannot be used; mote's wording is not used instead */
+    /* text: owned; NULL: the file lacks the constant */
     struct mote__template {
         char *text;
         size_t n;
     } words[MOTE_WORDS];
 } mote__wording;
 
-/* From the checkpoint folder `folder`. Only a lack of memory is a failure: what is wrong with the
- * file stands in w->error, for whoever needs the chat format. */
+/* Load from the checkpoint folder `folder`. 0 or MOTE_ENOMEM. Any other error of the file is kept
+ * in w->error, because only the chat format needs the file. */
 int mote__wording_load(mote__wording *w, const char *folder, mote_err *err);
-/* From a file's text. */
+/* The same from text[0..n), the contents of the file `path`. */
 int mote__wording_parse(mote__wording *w, const char *text, size_t n, const char *path,
                         mote_err *err);
 void mote__wording_deinit(mote__wording *w);
 
-/* A walk over a template; w may be NULL (ours). MOTE_EFORMAT names the file and the constant that
- * it lacks. */
+/* Iterates over the parts of a template. w: NULL for mote's wording; must outlive the walk. 0, or
+ * MOTE_EFORMAT naming the file and the missing constant. */
 typedef struct mote__words_walk {
     const char *at, *end;
     mote__words which;
 } mote__words_walk;
 int mote__words_begin(mote__words_walk *walk, const mote__wording *w, mote__words which,
                       mote_err *err);
-/* 1: the next part, its text (of MOTE_SLOT_TEXT) borrowed; 0: the end; -1: no template of
- * str.format that is read, *text names the place. */
+/* 1: *slot is the next part; for MOTE_SLOT_TEXT *text is its text, borrowed from w. 0: end of the
+ * template. -1: syntax of str.format that is not supported; *text points to it. */
 int mote__words_next(mote__words_walk *walk, mote__slot *slot, const char **text, size_t *n);
 
 #endif

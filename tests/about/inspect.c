@@ -1,5 +1,5 @@
-/* inspect and doctor: the nano model is complete; a checkpoint with pieces missing, wrong or
- * unknown is told so by name. */
+/* inspect and doctor: the nano model is complete; missing, wrong and unknown tensors of a
+ * checkpoint are listed by name. */
 #include "test.h"
 
 #include <dirent.h>
@@ -47,7 +47,7 @@ static void test_nano(void **state)
         assert_true(num(x, "expected") == counts[i] && num(x, "found") == counts[i]);
     assert_int_equal(i, 7);
     assert_int_equal(num(json_object_get(o, "config"), "layers"), 12);
-    /* three ways to add up the same bytes */
+    /* three sums that must be equal */
     json_int_t bytes[3] = { 0 }, tensors[3] = { 0 };
     json_array_foreach(json_object_get(o, "shards"), i, x) bytes[0] += num(x, "tensor_bytes"),
         tensors[0] += num(x, "tensors");
@@ -60,7 +60,8 @@ static void test_nano(void **state)
     json_decref(o);
 }
 
-/* A broken copy of the nano model: three tensors out, one of another shape, and strangers in. */
+/* A damaged copy of the nano model: three tensors removed, one of another shape, unknown ones
+ * added. */
 static void test_incomplete(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void test_incomplete(void **state)
     assert_true(num(json_array_get(counts, 6), "expected") == 144 &&
                 num(json_array_get(counts, 6), "found") == 143);
     json_decref(o);
-    /* without a usable configuration: no verdict, but the rest, and the reason */
+    /* without a usable configuration: no completeness, but everything else, and the reason */
     snprintf(command, sizeof command, "cp '%s' %s/config.json",
              source_path("tests/data/config/deepseek-v3.json"), folder);
     assert_int_equal(system(command), 0);
@@ -143,7 +144,7 @@ static void test_incomplete(void **state)
     assert_non_null(strstr(str(o, "config_error"), "'model_type' is 'deepseek_v3'"));
     assert_int_equal(num(o, "n_tensors"), k);
     json_decref(o);
-    o = inspect(path); /* a file by itself */
+    o = inspect(path); /* a single file */
     assert_true(json_is_null(json_object_get(o, "config_error")));
     assert_int_equal(json_array_size(json_object_get(o, "shards")), 1);
     json_decref(o);

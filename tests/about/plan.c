@@ -1,5 +1,5 @@
-/* plan: published numbers of known models, sums against independent arithmetic, memory to fit into,
- * and refusals. */
+/* plan: published numbers of known models, sums against independent arithmetic, fitting into
+ * memory, and errors. */
 #include "test.h"
 
 #include <sys/stat.h>
@@ -82,7 +82,8 @@ static void test_known_models(void **state)
           8190735360 },
         { "mistral-7b-v0.3.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536, 0,
           524288, 7248023552 },
-        /* all 32 layers slide over 4,096 tokens: as much a token until then, nothing after */
+        /* all 32 layers have a window of 4,096 tokens: tokens add to the cache up to there, nothing
+         * after */
         { "mistral-7b-v0.1.json", NULL, "gqa", "key=bf16,value=bf16", 131072, 65536, 65536,
           536870912, 524288, 7241732096 },
     };
@@ -95,7 +96,7 @@ static void test_known_models(void **state)
         assert_true(num(o, "bytes_per_token") == rows[i].each);
         assert_true(num(o, "global_bytes_per_token") == (slides ? 0 : rows[i].each));
         assert_true(num(o, "window_bytes_per_token") == (slides ? rows[i].each : 0));
-        /* parts are called by what they hold */
+        /* names of the parts */
         const json_t *names = json_object_get(o, "part_names");
         const char *part[2] = { json_string_value(json_array_get(names, 0)),
                                 json_string_value(json_array_get(names, 1)) };
@@ -128,7 +129,7 @@ static void test_known_models(void **state)
     }
 }
 
-/* What the engine runs comes in blocks; what it does not run is told why. */
+/* Models that the engine runs have blocks; others have a reason why not. */
 static void test_runs(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void test_published(void **state)
     const json_t *parts = json_object_get(o, "parts");
     assert_true(num(parts, "main_codes") == 640 && num(parts, "main_scales") == 80 &&
                 num(parts, "index_codes") == 160 && num(parts, "index_scales") == 10);
-    /* whole entries: a token of a ratio-2 source counts when its group is full */
+    /* complete entries: a token of a ratio-2 source counts when its group is complete */
     static const uint64_t global[] = { 0,      356,       3 * 356 + 3 * 356, 227840,
                                        890000, 933232640, 1780000000 };
     size_t i;
@@ -184,7 +185,7 @@ static void test_published(void **state)
                     (double)((ctxs[i] + 255) / 256 * 227840) + 2703360 + 12288);
         assert_true(json_is_true(json_object_get(c, "beyond_model")) == (ctxs[i] > 1048576));
     }
-    /* weights: 15,360 experts of 18,800,640 bytes; 264 bytes an Engram row */
+    /* weights: 15,360 experts of 18,800,640 bytes; 264 bytes per Engram row */
     const json_t *w = json_object_get(o, "weights");
     assert_string_equal(str(o, "weights_source"), "geometry");
     assert_true(num(w, "routed_experts") == 15360.0 * 18800640);
@@ -192,7 +193,7 @@ static void test_published(void **state)
     assert_true(num(w, "dense") > 9e9 && num(w, "dense") < 10e9);
     assert_true(num(w, "total") == num(w, "dense") + num(w, "routed_experts") + num(w, "engram") +
                                        num(w, "draft") + num(w, "vision") + num(w, "other"));
-    /* as the index of the published checkpoint says */
+    /* as in the index of the published checkpoint */
     assert_true(num(w, "total") == 510286023000 &&
                 num(json_object_get(o, "parameters"), "total") == 763205315794);
     /* comparison rows: the default first */
@@ -229,8 +230,8 @@ static void test_ram(void **state)
     assert_string_equal(str(json_object_get(ram, "resident"), "limited_by"), "weights");
     assert_string_equal(str(json_object_get(ram, "mapped"), "limited_by"), "ram");
     json_decref(o);
-    /* exactly ten blocks, windows and partial groups beside the weights: 2,560 tokens, and one byte
-     * less: 2,304 */
+    /* memory for exactly ten blocks, windows and partial groups besides the weights: 2,560 tokens;
+     * one byte less: 2,304 */
     const uint64_t need = (uint64_t)all + 10 * 227840 + 2703360 + 12288;
     for (uint64_t less = 0; less < 2; less++) {
         o = plan(path, NULL, NULL, 0, need - less);
@@ -250,7 +251,7 @@ static void test_ram(void **state)
     o = plan(path, NULL, NULL, 0, UINT64_MAX);
     assert_true(num(json_object_get(o, "ram"), "fits_ctx") == 1048576);
     json_decref(o);
-    /* unknown weights: only the question without them has an answer */
+    /* unknown weights: only the result without them is known */
     o = plan(source_path("tests/data/config/deepseek-v4-flash.json"), NULL, NULL, 0, 1 << 30);
     ram = json_object_get(o, "ram");
     assert_true(json_is_null(json_object_get(ram, "fits_ctx")) &&
@@ -258,8 +259,8 @@ static void test_ram(void **state)
     assert_non_null(strstr(str(o, "weights_note"), "no list of this family's tensors"));
     assert_true(num(json_object_get(ram, "mapped"), "fits_ctx") > 300000);
     json_decref(o);
-    /* a window that fills: 4,096 tokens of it cost what 4,096 tokens of full attention do, more
-     * tokens nothing */
+    /* a sliding window of 4,096 tokens: up to there the cost is that of full attention, more tokens
+     * add nothing */
     static const uint64_t ctxs[] = { 1000, 4096, 8192 };
     o = plan(source_path("tests/data/config/mistral-7b-v0.1.json"), NULL, ctxs, 3, 0);
     for (size_t i = 0; i < 3; i++)
@@ -268,8 +269,8 @@ static void test_ram(void **state)
     json_decref(o);
 }
 
-/* A folder with a checkpoint: exactly its tensors, which for this model are exactly the geometry.
- */
+/* A folder with a checkpoint: the sums of its tensors, which for this model equal those of the
+ * geometry. */
 static void test_folder(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void test_folder(void **state)
     assert_true(num(json_object_get(exact, "weights"), "total") == 24452772);
     json_decref(exact);
     json_decref(geometry);
-    /* a folder with an index whose shards are not there yet: geometry, and the reason */
+    /* a folder with an index but no shards yet: geometry, and the reason */
     char folder[] = "/tmp/mote-test-XXXXXX", path[100], command[300];
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp '%s' %s/config.json",
@@ -306,7 +307,7 @@ static void test_folder(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* One change to a good file (value NULL: taken away), and what is said. */
+/* One change to a valid file (value NULL: removed), and the message. */
 static void test_bad(void **state)
 {
     (void)state;
@@ -446,7 +447,7 @@ static void test_sliding(void **state)
     assert_non_null(strstr(err.message, "'sliding_window' is missing"));
     json_decref(types);
     json_decref(o);
-    /* Qwen2: layers from max_window_layers on, if switched on */
+    /* Qwen2: layers from max_window_layers on, if enabled */
     o = json_load_file(source_path("tests/data/config/qwen2.5-7b.json"), 0, NULL);
     json_object_set_new(o, "use_sliding_window", json_true());
     json_object_set_new(o, "max_window_layers", json_integer(20));
@@ -455,7 +456,7 @@ static void test_sliding(void **state)
     r = plan(path, NULL, NULL, 0, 0);
     assert_true(num(r, "global_bytes_per_token") == 20 * 2048 && num(r, "window_tokens") == 4096);
     json_decref(r);
-    /* a window as long as the context is none */
+    /* a window as long as the context counts as none */
     json_object_set_new(o, "sliding_window", json_integer(131072));
     assert_int_equal(json_dump_file(o, path, 0), 0);
     r = plan(path, NULL, NULL, 0, 0);

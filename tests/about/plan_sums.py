@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""plan's sums against lists of tensors made here, family by family, from what the published code of each model builds: names, shapes and
-bytes, one by one, added up without a formula. Parameters must also be the published numbers where there are such. Caches are followed
-token by token. Pictures and pages are read back: every figure inside its picture, the text's numbers in all of them.
+"""plan's sums against lists of tensors made here, for each family, as the published code of each model creates them: names, shapes and
+bytes, added one by one without a formula. Parameters must also equal the published numbers, if there are any. Caches are simulated
+token by token. Pictures and pages are parsed: every figure is inside its picture, and all have the numbers of the text.
 
 usage: plan_sums.py MOTE SOURCE_ROOT"""
 import json
@@ -72,7 +72,7 @@ def up(a, b):
 
 
 def linear(m, cls, layer, out, inn, q=None):
-    """One matrix as the quantisation stores it."""
+    """One matrix in the layout of the quantisation."""
     if q is None:
         m.add(cls, layer, (out, inn), 2)
     elif q["how"] == "fp8":
@@ -238,7 +238,7 @@ def v41(root):
 
 
 def used(m, c, token, layers, tied=False, n_layers=None):
-    """Values and bytes that a token uses: layers' dense ones, of experts top k of E, a row of the embedding, its Engram rows."""
+    """Values and bytes that a token uses: dense weights of the layers, top k of E experts, a row of the embedding, its Engram rows."""
     values = size_all = products = expert = 0
     k, e = c.get("num_experts_per_tok", 0), c.get("n_routed_experts") or c.get("num_experts") or c.get("num_local_experts") or 1
     for cls, layer, shape, size, product, counts in m.rows:
@@ -362,7 +362,7 @@ def check_weights():
 # ---- caches, token by token -----------------------------------------------------------------------------------------------------------
 
 def follow(layers, ctx):
-    """layers: (bytes of an entry, tokens an entry takes, window or None). Bytes after ctx tokens."""
+    """layers: (bytes of an entry, tokens per entry, window or None). Bytes after ctx tokens."""
     held = [[] for _ in layers]
     for t in range(1, ctx + 1):
         for kept, (size, ratio, window) in zip(held, layers):
@@ -564,7 +564,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def inside(path):
-    """Every figure of the picture lies in it, in x and y; groups are moved down."""
+    """Every figure of the picture is inside it, in x and y; groups are translated in y."""
     text = open(path, encoding="utf-8").read()
     expect("nan" not in text.lower().replace("ynan", "") and "inf" not in re.sub(r"[a-z]*info?r[a-z]*", "", text.lower()), f"{path}: nan or inf")
     root = ElementTree.fromstring(text)
@@ -611,7 +611,7 @@ def bytes_text(v):
 
 
 def check_words():
-    """Each table of the text is in the page, cell by cell; each number of both comes from the JSON."""
+    """Each table of the text is in the page, cell by cell; each number of both is in the JSON."""
     svg, html = os.path.join(TMP, "p.svg"), os.path.join(TMP, "p.html")
     v32 = dict(data("deepseek-v3"), model_type="deepseek_v32", index_n_heads=64, index_head_dim=128, index_topk=2048)
     rows = [(n, data(n)) for n in ("v41-flash", "v41-flash-flat", "mistral-7b-v0.1", "deepseek-v4-flash", "llama-3-8b", "deepseek-v3", "tiny-a")]

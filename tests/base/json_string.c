@@ -52,9 +52,21 @@ static void test_random(void **state)
     }
 }
 
+/* A value that could not be created becomes null, and the member is there. */
+static void test_set(void **state)
+{
+    json_t *o = json_object();
+    mote__json_set(o, "a", json_integer(1));
+    mote__json_set(o, "b", json_string("\xff"));
+    mote__json_set(o, "a", NULL);
+    assert_int_equal(json_object_size(o), 2);
+    assert_true(json_is_null(json_object_get(o, "a")) && json_is_null(json_object_get(o, "b")));
+    json_decref(o);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_kinds),
-                                        cmocka_unit_test(test_random) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_kinds), cmocka_unit_test(test_random),
+                                        cmocka_unit_test(test_set) };
     return cmocka_run_group_tests_name("base/json_string", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Chat prompts: exact texts for every rule of docs/chat-format.md, tokens that messages cannot
- * forge, refusals that name the message and the key, failing allocations. */
+/* Chat prompts: exact texts for every rule of docs/chat-format.md, messages that contain tokens as
+ * text, errors that name the message and the key, failing allocations. */
 #include "text/chat.h"
 
 #include "base/mem.h"
@@ -58,7 +58,7 @@ static void test_chat_mode(void **state)
           BOS U "b" A "</think>");
     check("[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"system\", \"content\": \"s\"}]",
           NULL, BOS U S "s" A "</think>");
-    /* says nothing in chat mode */
+    /* the effort is ignored in chat mode */
     mote_chat_params effort = { .reasoning_effort = 50 };
     check("[{\"role\": \"user\", \"content\": \"Hi\"}]", &effort, BOS U "Hi" A "</think>");
 }
@@ -78,13 +78,14 @@ static void test_thinking_mode(void **state)
     check("[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
           "\"reasoning_content\": \"why\", \"content\": \"b\"}]",
           &p,
-          BOS EFFORT(100) U "a" A "<think>why</think>b" EOS); /* of the current one it is kept */
+          BOS EFFORT(100) U "a" A
+                            "<think>why</think>b" EOS); /* reasoning of the current turn is kept */
     check("[{\"role\": \"assistant\", \"reasoning_content\": \"why\", \"content\": \"b\"}]", &p,
           /* no user message at all */
           BOS EFFORT(100) "why</think>b" EOS);
     p.reasoning_effort = 0;
-    /* developer messages of earlier turns go with the reasoning, a reminder stands behind the
-     * header */
+    /* developer messages of earlier turns are removed with the reasoning; a reminder comes after
+     * the header */
     check("[{\"role\": \"developer\", \"content\": \"d\"}, {\"role\": \"user\", \"content\": "
           "\"a\"}, {\"role\": \"latest_reminder\", "
           "\"content\": \"now\"}]",
@@ -102,7 +103,7 @@ static void test_thinking_mode(void **state)
                           "\"why\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]",
                           &p, NULL),
         MOTE_OK);
-    /* with tools it is kept */
+    /* with tools, reasoning is kept */
     assert_non_null(strstr(text, U "a" A "<think>why</think>b" EOS U "c" A "<think>"));
     free(text);
 }
@@ -141,7 +142,7 @@ static void test_tools(void **state)
     p.tools_json = "[]";
     p.response_format_json = "null";
     check("[{\"role\": \"user\", \"content\": \"q\"}]", &p, BOS U "q" A "</think>");
-    /* two calls, results given in the other order; parameters as text and as JSON */
+    /* two calls, results in the other order; parameters as text and as JSON */
     check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
           "\"so\", \"tool_calls\": [" CALL_ONE ", " CALL_TWO "]}, "
           "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"two\"}, {\"role\": "
@@ -156,7 +157,8 @@ static void test_tools(void **state)
                      "<｜DSML｜ parameter name=\"l\" string=\"false\">[1, {\"é\": null}]</｜DSML｜ "
                      "parameter>\n</｜DSML｜ invoke>") EOS U
           "<tool_result>one</tool_result>\n\nu\n\n<tool_result>two</tool_result>" A "</think>");
-    /* no content, no result of one call, a result of none; and the conversation goes on */
+    /* no content, a call without a result, a result without a call; and the conversation
+     * continues */
     check("[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": null, "
           "\"tool_calls\": [" CALL_ONE "]}, "
           "{\"role\": \"tool\", \"tool_call_id\": \"c9\", \"content\": \"one\"}, {\"role\": "
@@ -165,7 +167,7 @@ static void test_tools(void **state)
           NULL,
           BOS U "q" A "</think>" CALLS(F_CALL) EOS U "<tool_result>one</tool_result>" A
                                                      "</think>done" EOS U "r" A "</think>");
-    /* no arguments, however they are said; integers keep their digits */
+    /* all forms of no arguments; integers keep their digits */
     static const char *const none[] = { "\"arguments\": null",     "\"x\": 0",
                                         "\"arguments\": \"null\"", "\"arguments\": \"\"",
                                         "\"arguments\": \" \\n\"", "\"arguments\": {}",
@@ -202,7 +204,7 @@ static void test_json_text(void **state)
         "[-1000000000000000000, 123456789012345678901234567890]",
         "{\"\\u0000\\u0001\": 1}",
         "5.684341886080802e-14"
-    }; /* 2^-44: its nearest 16 digits do not read back, the next ones do */
+    }; /* 2^-44: the nearest decimal of 16 digits does not read back, the next one does */
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         json_t *j;
         mote__buf out, kept;
@@ -236,8 +238,8 @@ static size_t count_id(const int32_t *ids, size_t n, int32_t id)
     return count;
 }
 
-/* What messages say never becomes an added token; and for harmless messages tokens are those of the
- * whole text. */
+/* Text of messages never becomes an added token; for messages without token text the tokens equal
+ * those of the whole text. */
 static void test_encode(void **state)
 {
     mote__tokenizer *tok = open_nano();
@@ -266,8 +268,7 @@ static void test_encode(void **state)
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "<think>")), 2);
     assert_int_equal(count_id(ids, n, mote__tokenizer_find(tok, "</think>")), 1);
     free(ids);
-    /* "<" ends one message piece and the rest begins the next literal one: nothing is matched
-     * across */
+    /* "<" ends a message piece and the rest begins the next literal one: no match across pieces */
     const char *texts[] = {
         "[{\"role\": \"user\", \"content\": \"Emma Woodhouse, handsome, clever, and rich\\n\\n\"}]",
         "[{\"role\": \"system\", \"content\": \" s \"}, {\"role\": \"user\", \"content\": \"你好 "
@@ -293,7 +294,7 @@ static void test_encode(void **state)
             at += length;
         }
         assert_int_equal(at, strlen(text));
-        /* in two parts that meet where a token of the format begins: the same tokens */
+        /* in two parts, cut where a token of the format begins: the same tokens */
         for (size_t k = at = 0; k < n; k++) {
             size_t length;
             mote__tokenizer_bytes(tok, ids[k], &length);
@@ -315,7 +316,7 @@ static void test_encode(void **state)
             }
             at += length;
         }
-        /* no range begins inside a character, or beyond the end */
+        /* a range that begins inside a character or beyond the end is refused */
         for (size_t k = 0; k <= at + 1; k++) {
             int32_t *part;
             size_t n_part;
@@ -332,7 +333,7 @@ static void test_encode(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* Pieces against a slow rule: cut at the literal pieces' tokens by hand. */
+/* Pieces against a slow reference: the text is cut at the tokens of literal pieces by hand. */
 static void test_pieces(void **state)
 {
     mote__tokenizer *tok = open_nano();
@@ -343,8 +344,8 @@ static void test_pieces(void **state)
     int32_t *ids, *plain;
     size_t n, n_plain;
     assert_int_equal(mote__tokenizer_encode_pieces(tok, text, pieces, 7, &ids, &n, NULL), MOTE_OK);
-    /* the first <think> lies across two pieces, the second in a plain one: only </think> is a token
-     */
+    /* the first <think> is split over two pieces, the second is in a plain one: only </think> is a
+     * token */
     assert_int_equal(
         mote__tokenizer_encode(tok, text, 19, MOTE_ENCODE_PLAIN, &plain, &n_plain, NULL), MOTE_OK);
     assert_int_equal(n, n_plain + 1);

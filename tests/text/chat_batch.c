@@ -1,12 +1,12 @@
-/* Many prompts through one process, for tests/text/chat_talks.py: records on stdin, answers on
- * stdout.
+/* Many prompts in one process, for tests/text/chat_talks.py: records on stdin, results on stdout.
  *
- *   P THINKING EFFORT MESSAGES TOOLS FORMAT\n and the three texts (bytes; -1: none)  ->  RC PROMPT
- * SAME\n, the prompt or the error's sentence E BYTES\n and the text of an encoding file ->  RC N0
- * N1 N2\n and its constants (-1: not there)
+ *   P THINKING EFFORT MESSAGES TOOLS FORMAT\n and the three texts (sizes in bytes; -1: none)
+ *     -> RC PROMPT SAME\n, then the prompt or the error's sentence (PROMPT bytes)
+ *   E BYTES\n and the text of an encoding file
+ *     -> RC N0 N1 N2\n, then its constants (sizes in bytes; -1: missing)
  *
- * SAME: encoding the messages gives the tokens of the prompt's text (0 where a message holds
- * something that looks like a token). */
+ * SAME: encoding the messages gives the tokens of the prompt's text (0 if a message contains text
+ * that looks like a token). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

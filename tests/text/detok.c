@@ -109,7 +109,7 @@ static void test_against_slow(void **state)
             assert_int_equal(
                 mote__detok_push(&d, (const char *)in + i, piece, &text, &length, NULL), MOTE_OK);
             assert_int_equal(text[length], 0);
-            uint32_t cp; /* each piece of text is whole characters */
+            uint32_t cp; /* each returned text consists of complete characters */
             for (size_t k = 0; k < length;) {
                 int step = mote__utf8_step((const uint8_t *)text + k, length - k, &cp);
                 assert_true(step > 0);
@@ -149,7 +149,7 @@ static void test_pieces(void **state)
     assert_string_equal(text, "\xF0\x9F\x98\x80!");
     assert_int_equal(mote__detok_push(&d, "\xE4\xBD", 2, &text, &n, NULL), MOTE_OK);
     assert_string_equal(text, "");
-    /* a half character, then something else */
+    /* an incomplete character, then another one */
     assert_int_equal(mote__detok_push(&d, "x", 1, &text, &n, NULL), MOTE_OK);
     assert_string_equal(text, "\xEF\xBF\xBDx");
     assert_int_equal(mote__detok_push(&d, "\xE4\xBD", 2, &text, &n, NULL), MOTE_OK);

@@ -66,7 +66,7 @@ static void test_splits(void **state)
     split_one("\\.\\[\\]\\{\\}\\t", "a.[]{}\tb", "a|.[]{}\t|b");
     split_one(" ?[\\p{P}\\p{S}]+[\\r\\n]*", "a +=\n\nb", "a| +=\n\n|b");
     split_one("", "abc", "a|b|c");
-    /* a step sees only its own piece: the end hides the 'b' */
+    /* a step sees only its own piece, not the 'b' after its end */
     const char *two[] = { "[0-9]", "a(?!b)|b" };
     check_split(two, 2, "ab1a2b", "a|b|1|a|2|b");
     check_split(NULL, 0, "a b", "a b");
@@ -144,7 +144,7 @@ static void test_refusals(void **state)
     mote__pretok *pretok;
     assert_int_equal(mote__pretok_create(&pretok, many, MOTE_MAX_PATTERNS + 1, "t", NULL),
                      MOTE_EUNSUPPORTED);
-    /* 300 different letters are more kinds than a byte can name */
+    /* 300 different letters are more kinds than fit into a byte */
     char letters[300 * 4 + 1];
     size_t n = 0;
     for (uint32_t cp = 0x4E00; cp < 0x4E00 + 250; cp++)
@@ -161,8 +161,8 @@ static void test_refusals(void **state)
 
 static int no_piece(void *ctx, size_t n_chars) { return MOTE_OK; }
 
-/* Catastrophic patterns end in an error, soon; deep group repeats work without a compiled-code
- * stack. */
+/* Patterns with exponential backtracking fail quickly; deep group repeats work without a
+ * compiled-code stack. */
 static void test_limits(void **state)
 {
     static uint8_t kinds[200000];
@@ -184,13 +184,13 @@ static void test_limits(void **state)
     free(text);
 }
 
-/* kinds tell exactly the classes apart */
+/* two code points have the same kind if and only if they are in the same classes */
 static void test_classes(void **state)
 {
     const char *patterns[] = { "\\p{L}", "\\p{M}", "\\p{N}", "\\p{P}", "\\p{S}", "\\s" };
     mote__patterns p;
     assert_int_equal(mote__patterns_init(&p, patterns, 6, "t", NULL), MOTE_OK);
-    /* the six do not overlap; and the rest */
+    /* six disjoint classes, and all other characters */
     assert_int_equal(p.n_kinds, 7);
     int name_of[256] = { 0 };
     for (const mote__cp_class *c = mote__unicode16; c->name; c++)

@@ -1,5 +1,5 @@
-/* Replies taken apart: the same parts however the text is cut, nothing of a tag is ever shown, and
- * what is no block of calls stays text. */
+/* Parsing of replies: the same parts for any cut of the text, no part of a tag is ever returned,
+ * and an invalid block of calls stays text. */
 #include "text/reply.h"
 
 #include "test.h"
@@ -97,7 +97,7 @@ static void test_calls(void **state)
           "{\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"r\", "
           "\"tool_calls\": [{\"id\": \"call_0\", "
           "\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}");
-    /* two calls; no empty line in front; the last of equal names counts */
+    /* two calls without an empty line before; of equal names the last one counts */
     check("x\n<｜DSML｜ calls><｜DSML｜ invoke name=\"f g\"></｜DSML｜ invoke> <｜DSML｜ invoke "
           "name=\"h\">" PARAMETER("a", "false", "1")
               PARAMETER("a", "false", " null ") "</｜DSML｜ invoke></｜DSML｜ calls>",
@@ -106,7 +106,7 @@ static void test_calls(void **state)
           "\"type\": \"function\", \"function\": {\"name\": \"f g\", \"arguments\": \"{}\"}}, "
           "{\"id\": \"call_1\", \"type\": \"function\", \"function\": {\"name\": \"h\", "
           "\"arguments\": \"{\\\"a\\\": null}\"}}]}");
-    /* no block of calls: text, all of it */
+    /* not a valid block of calls: all of it is text */
     static const char *const texts[] = { "a\n\n<｜DSML｜ calls>\n</｜DSML｜ calls>",
                                          "a\n\n" OPEN CLOSE " and more",
                                          "a\n\n" OPEN PARAMETER("a", "false", "{") CLOSE,
@@ -124,7 +124,7 @@ static void test_calls(void **state)
         check(texts[i], 0, "", texts[i], NULL);
 }
 
-/* Text comes out as soon as it cannot be a tag, and NUL is a character as any other. */
+/* Text is returned as soon as it cannot be part of a tag; NUL is an ordinary character. */
 static void test_stream(void **state)
 {
     mote__reply r;

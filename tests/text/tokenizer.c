@@ -1,5 +1,5 @@
 /* The tokenizer: the reference cases on the public DeepSeek-V3 file, nano's own file, small files
- * for each rule, refusals by name, a slow BPE to compare with, time that grows with the text, and
+ * for each rule, errors by name, a slow BPE for comparison, the growth of time with the text, and
  * failing allocations. */
 #include "text/tokenizer.h"
 
@@ -58,7 +58,7 @@ static mote__tokenizer *open_v3(void)
     return tok;
 }
 
-/* ids give the text back */
+/* decoding the ids gives the text */
 static void check_round_trip(const mote__tokenizer *tok, const char *text, size_t n,
                              const int32_t *ids, size_t n_ids)
 {
@@ -153,8 +153,8 @@ static void test_v3_tokens(void **state)
     const char *bytes = mote__tokenizer_bytes(tok, 128805, &n);
     assert_int_equal(n, 7);
     assert_memory_equal(bytes, "<|EOT|>", 7);
-    /* 98,627 is what the prototype (Python's unicodedata, versions 9 to 15.1 alike) gives for this
-     * file */
+    /* 98,627 is the result of the prototype for this file (Python's unicodedata, the same for
+     * versions 9 to 15.1) */
     int32_t *map = malloc(129280 * sizeof *map);
     size_t n_classes;
     assert_int_equal(mote__tokenizer_classes(tok, map, 129280, &n_classes, NULL), MOTE_OK);
@@ -206,8 +206,8 @@ static void test_nano(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* BPE as one would write it down: look for the lowest-ranked neighbouring pair again and again,
- * over strings. */
+/* BPE by its definition: repeatedly search for the neighbouring pair with the lowest rank, on
+ * strings. */
 static size_t slow_bpe(json_t *ranks, json_t *vocab, const char *word, int32_t *ids)
 {
     char part[400][64];
@@ -253,7 +253,7 @@ static void test_slow_bpe(void **state)
     for (int round = 0; round < 3000; round++) {
         char word[400];
         int32_t want[400], *ids;
-        /* lengths around the step from scanning to the heap; few letters make many merges */
+        /* lengths around the switch from scanning to the heap; few letters, so many merges */
         size_t n = 1 + rnd_below(&r, round % 10 ? 60 : 399), n_want, n_ids,
                letters = 1 + rnd_below(&r, 26);
         for (size_t i = 0; i < n; i++)
@@ -334,7 +334,7 @@ static void test_merge_rules(void **state)
     check_ids(tok, "abc", 0, "257");
     /* in the vocabulary, but no merge makes it */
     check_ids(tok, "bc", 0, "98 99");
-    /* again: the answer is remembered */
+    /* again, from the stored result */
     check_ids(tok, "bc", 0, "98 99");
     check_ids(tok, "ab c", 0, "256 32 99");
     check_ids(tok, "", 0, "");
@@ -361,12 +361,12 @@ static void test_added_tokens(void **state)
         "\"a b\"", ADDED(300, "<x>", false) "," ADDED(301, "<x>y", false) "," ADDED(
                        302, "a<", true) "," ADDED(303, "y<z>", true) "," ADDED(304, "<<", true));
     check_ids(tok, "ab<x>ab", 0, "256 300 256");
-    /* the longest at the leftmost place */
+    /* the longest token at the leftmost position */
     check_ids(tok, "<x>yb", 0, "301 98");
     /* normalized: false first, although "a<" starts earlier */
     check_ids(tok, "a<x>", 0, "97 300");
     check_ids(tok, "a<y", 0, "302 121");
-    /* "y" is gone before the second kind is looked for */
+    /* "y" is taken before the second kind is searched for */
     check_ids(tok, "<x>y<z>", 0, "301 60 122 62");
     check_ids(tok, "<x>", MOTE_ENCODE_PLAIN, "60 120 62");
     check_ids(tok, "<<x>", 0, "60 300");
@@ -385,8 +385,8 @@ static void test_added_tokens(void **state)
     mote__tokenizer_close(tok);
 }
 
-/* Replace the first `from` in a good file, or put `to` in front of the last brace when from is
- * NULL; expect a refusal. */
+/* Replace the first `from` in a valid file, or insert `to` before the last brace if from is NULL;
+ * expect an error. */
 static void check_refused(const char *from, const char *to, const char *says)
 {
     char *s = small_file("\"a b\"", ADDED(300, "<x>", false));
@@ -505,9 +505,9 @@ static double cpu_seconds(void)
 }
 
 /* Sixteen times the text takes about sixteen times as long (n log n: 21; quadratic: 256). Page
- * faults and a busy machine make single figures wander by a factor of three, which is why the sizes
- * lie far apart. */
-/* What a template puts around a text is known, and left to the caller. */
+ * faults and other load change single measurements by a factor of three, so the sizes are far
+ * apart. */
+/* The tokens that a template adds are reported to the caller and not added. */
 static void test_template(void **state)
 {
     (void)state;

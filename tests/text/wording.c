@@ -10,7 +10,7 @@
 #include "text/chat.h"
 #include "test.h"
 
-/* REASONING_EFFORT_TEMPLATE of `source`; NULL where the file lacks it. */
+/* REASONING_EFFORT_TEMPLATE of `source`; NULL if the file lacks it. */
 static void check(const char *source, const char *want, size_t n)
 {
     mote__wording w;
@@ -121,8 +121,8 @@ static void test_no_memory(void **state)
     assert_true(at > 3);
 }
 
-/* A folder's file: not there, there, in every way that it cannot be read; what cannot be used is an
- * error of the chat alone. */
+/* The file of a folder: missing, present, unreadable in several ways; a file that cannot be used is
+ * an error of chat only. */
 static void test_folder(void **state)
 {
     char dir[] = "/tmp/mote-wording-XXXXXX", inner[60], file[80], *text;
@@ -135,7 +135,7 @@ static void test_folder(void **state)
     assert_int_equal(mote__wording_load(&w, dir, NULL), MOTE_OK);
     assert_null(w.path);
     mote__wording_deinit(&w);
-    assert_int_equal(symlink("nowhere", inner), 0); /* a link that leads nowhere */
+    assert_int_equal(symlink("nowhere", inner), 0); /* a dangling link */
     assert_int_equal(mote__wording_load(&w, dir, NULL), MOTE_OK);
     assert_int_equal(w.error.code, MOTE_EIO);
     mote__wording_deinit(&w);
@@ -180,7 +180,7 @@ static void test_folder(void **state)
                                                                              block for it */
     free(text);
     p.tools_json =
-        "[{\"name\": \"f\"}]"; /* a constant that is missing matters where it is needed */
+        "[{\"name\": \"f\"}]"; /* a missing constant is an error only when it is needed */
     assert_int_equal(mote__chat_format(&text, &n, &w, "[]", &p, &err), MOTE_EFORMAT);
     assert_non_null(strstr(err.message, "encoding.py: 'TOOLS_TEMPLATE' is missing"));
     mote__wording_deinit(&w);
