@@ -70,6 +70,9 @@ struct mote_store {
     const mote__store_io *io;
     mote__store_tuning tuning;
     mote__vfs *vfs;
+    /* All that the store holds: OTHER, queues and tables; SCRATCH, while a function runs;
+     * KV_WINDOW, the newest snapshots. */
+    mote__meter meter;
     mote__tier *tier; /* of mote__tier_remote; NULL: the directory alone */
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl; /* seconds; negative: never */
@@ -220,6 +223,7 @@ int mote__sync_segment(mote__store *s, uint32_t id); /* 0, or errno */
 typedef struct mote__entries {
     mote__entry *list;
     size_t n, room;
+    mote__meter *meter; /* borrowed; MOTE_MEM_SCRATCH */
 } mote__entries;
 int mote__entries_add(mote__entries *l, const mote__entry *e); /* 0 or MOTE_ENOMEM */
 void mote__entries_end(mote__entries *l);
@@ -273,7 +277,7 @@ int mote__queue_start(mote__store *s);
 void mote__queue_stop(mote__store *s);
 /* 0: taken; the item is freed either way in the end */
 int mote__queue_push(mote__store *s, mote__item *item, int even_if_full);
-void mote__item_free(mote__item *item);
+void mote__item_free(mote__store *s, mote__item *item);
 /* Extend `chain` as mote__store_match does, by blocks that wait to be written or are being written:
  * shared where `pool` is theirs. */
 size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
@@ -292,14 +296,16 @@ void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t
 
 /* ---- snapshot.c ---- */
 void mote__snap_name(char name[64], const uint8_t *key);
-/* 0, ENODATA, errno; mote__free(NULL, OTHER, file, n) */
+/* 0, ENODATA, errno; the file is the store's MOTE_MEM_SCRATCH */
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);
 /* 1: the file is what the entry promises */
 int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e);
 /* what the index will say of a queued one, used now */
 mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it);
-void mote__write_snapshot(mote__store *s, mote__item *item);  /* write_mutex held */
-void mote__drop_snapshot(mote__store *s, const uint8_t *key); /* write_mutex held */
+void mote__write_snapshot(mote__store *s, mote__item *item); /* write_mutex held */
+/* Both with write_mutex held, outside a transaction. Entries and files; 0 or negative. */
+int mote__drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], size_t n);
+void mote__drop_snapshot(mote__store *s, const uint8_t *key);
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 
 /* ---- json.c ---- */

@@ -46,7 +46,7 @@ static int open_reads(walk *w, size_t n_reads)
                                                    .kernel_workers = 1,
                                                    .preadv = system ? NULL : s->io->preadv,
                                                    .preadv_ctx = s->io->ctx },
-                            NULL, NULL);
+                            &w->s->meter, NULL);
 }
 
 static void start(walk *w, load *l)
@@ -234,11 +234,12 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
     ills ill = { 0 };
     walk w = { .s = s,
                .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
-    mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
-    mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
-    w.loads = mote__alloc(NULL, MOTE_MEM_OTHER, w.n_loads * sizeof *w.loads);
+    mote__entry *entries = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
+                                       mote__mul(room, sizeof *entries));
+    mote__chain *chains = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, mote__mul(room, sizeof *chains));
+    w.loads = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, w.n_loads * sizeof *w.loads);
     w.buffer_bytes = w.n_loads * BUFFER;
-    w.buffers = mote__map_pages(NULL, MOTE_MEM_OTHER, &w.buffer_bytes);
+    w.buffers = mote__map_pages(&s->meter, MOTE_MEM_SCRATCH, &w.buffer_bytes);
     if (entries && chains && w.loads && w.buffers) {
         plan(s, c, want, ids, max, *chain, entries, chains, &n);
         n = open_reads(&w, n) ? 0 : n;
@@ -283,10 +284,10 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
         pthread_mutex_unlock(&s->mutex);
         *chain = chains[used - 1];
     }
-    mote__unmap_pages(NULL, MOTE_MEM_OTHER, w.buffers, w.buffer_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, w.loads, w.n_loads * sizeof *w.loads);
-    mote__free(NULL, MOTE_MEM_OTHER, chains, mote__mul(room, sizeof *chains));
-    mote__free(NULL, MOTE_MEM_OTHER, entries, mote__mul(room, sizeof *entries));
+    mote__unmap_pages(&s->meter, MOTE_MEM_SCRATCH, w.buffers, w.buffer_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, w.loads, w.n_loads * sizeof *w.loads);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, chains, mote__mul(room, sizeof *chains));
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, entries, mote__mul(room, sizeof *entries));
     return used;
 }
 

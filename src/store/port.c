@@ -213,9 +213,9 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
         if (i % 64 == 0 && tell(s, "exporting", (double)i / (double)(c->blocks.n + c->n_snaps)))
             rc = MOTE_ECANCELED;
         if (room < e->place.slot_bytes) {
-            mote__free(NULL, MOTE_MEM_OTHER, image, room);
+            mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
             room = e->place.slot_bytes;
-            image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
+            image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, room);
             if (!image) {
                 room = 0;
                 rc = MOTE_ENOMEM;
@@ -236,7 +236,7 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
             pthread_mutex_unlock(&s->read_mutex);
         }
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
     return rc;
 }
 
@@ -263,7 +263,7 @@ static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
             sum->damaged += !mote__index_snapshot_get(&s->reader, c->snaps[i].key, &now);
             pthread_mutex_unlock(&s->read_mutex);
         }
-        mote__free(NULL, MOTE_MEM_OTHER, file, n);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     }
     return 0;
 }
@@ -349,17 +349,18 @@ static int read_on(in *j, void *to, size_t n)
 static int read_record(in *j, uint8_t **data, size_t *room, size_t n)
 {
     *room = n < FIRST_BYTES ? n : FIRST_BYTES;
-    *data = mote__alloc(NULL, MOTE_MEM_OTHER, *room);
+    mote__meter *meter = &j->s->meter;
+    *data = mote__alloc(meter, MOTE_MEM_SCRATCH, *room);
     size_t done = 0;
     int e = *data ? 0 : ENOMEM;
     while (!e && done < n) {
         if (done == *room) {
             size_t more = *room > n / 2 ? n : 2 * *room;
-            uint8_t *grown = mote__alloc(NULL, MOTE_MEM_OTHER, more);
+            uint8_t *grown = mote__alloc(meter, MOTE_MEM_SCRATCH, more);
             if (!grown)
                 return ENOMEM;
             memcpy(grown, *data, done);
-            mote__free(NULL, MOTE_MEM_OTHER, *data, *room);
+            mote__free(meter, MOTE_MEM_SCRATCH, *data, *room);
             *data = grown;
             *room = more;
         }
@@ -369,11 +370,11 @@ static int read_record(in *j, uint8_t **data, size_t *room, size_t n)
     return e;
 }
 
-static void free_item(mote__item *it)
+static void free_item(mote__store *s, mote__item *it)
 {
     if (it)
-        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, it->file, it->file_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, it, sizeof *it);
 }
 
 /* What was read whole and checked is written. 0, or MOTE_EIO. */
@@ -402,7 +403,7 @@ static int write_batch(in *j)
                                                : &j->snapshots);
             j->n++;
         }
-        free_item(j->batch[i]);
+        free_item(j->s, j->batch[i]);
     }
     j->n_batch = j->batch_bytes = 0;
     return rc;
@@ -414,9 +415,9 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
 {
     const uint8_t *tail, *blob;
     size_t n = (size_t)r->bytes;
-    mote__item *it = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it);
+    mote__item *it = mote__alloc(&j->s->meter, MOTE_MEM_SCRATCH, sizeof *it);
     if (!it) {
-        mote__free(NULL, MOTE_MEM_OTHER, data, room);
+        mote__free(&j->s->meter, MOTE_MEM_SCRATCH, data, room);
         *why = "out of memory";
         return MOTE_ENOMEM;
     }
@@ -437,14 +438,14 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
         it->payload = data + MOTE_SLOT_HEAD;
     }
     if (rc) {
-        free_item(it);
+        free_item(j->s, it);
         return rc;
     }
     const mote__item *first = j->n_batch ? j->batch[0] : NULL;
     *why = "the store cannot be written";
     if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) &&
         write_batch(j)) {
-        free_item(it);
+        free_item(j->s, it);
         return MOTE_EIO;
     }
     j->batch[j->n_batch++] = it;
@@ -490,7 +491,7 @@ static int import_all(in *j, const char **why)
         } else if (!e && !rc) {
             e = read_record(j, &data, &room, (size_t)r.bytes);
             if (e)
-                mote__free(NULL, MOTE_MEM_OTHER, data, room);
+                mote__free(&j->s->meter, MOTE_MEM_SCRATCH, data, room);
             else
                 rc = take_record(j, &r, data, room, why);
         }

@@ -6,15 +6,15 @@
 
 enum { TICK_S = 5, EXPIRE_TICKS = 12 };
 
-void mote__item_free(mote__item *it)
+void mote__item_free(mote__store *s, mote__item *it)
 {
     if (!it)
         return;
     if (it->pool)
         mote__kv_block_unref(it->pool, it->block);
     if (it->owns_file)
-        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+        mote__free(&s->meter, MOTE_MEM_OTHER, it->file, it->file_bytes);
+    mote__free(&s->meter, MOTE_MEM_OTHER, it, sizeof *it);
 }
 
 int mote__queue_push(mote__store *s, mote__item *it, int even_if_full)
@@ -33,13 +33,13 @@ int mote__queue_push(mote__store *s, mote__item *it, int even_if_full)
         pthread_mutex_unlock(&s->mutex);
     }
     if (!taken)
-        mote__item_free(it);
+        mote__item_free(s, it);
     return !taken;
 }
 
 void mote__queue_drop(mote__store *s, const mote__entry *e)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return;
     it->kind = MOTE_ITEM_DROP;
@@ -49,7 +49,7 @@ void mote__queue_drop(mote__store *s, const mote__entry *e)
 
 void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return;
     it->kind = MOTE_ITEM_DROP_SNAPSHOT;
@@ -157,7 +157,7 @@ mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
                                          const uint8_t *head, mote__kv_pool *pool,
                                          mote__kv_block *block)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return dropped(s, 0);
     it->slot = *slot;
@@ -193,7 +193,7 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__item *it = s->running && n_blocks == snap->chain.n_blocks &&
                              snap->blob_bytes <= MOTE_STORE_MAX_SNAPSHOT &&
                              snap->origin <= UINT32_MAX
-                         ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it)
+                         ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it)
                          : NULL;
     if (!it)
         return dropped(s, 1);
@@ -214,10 +214,10 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__put_ids(tail, ids + n_blocks * MOTE_BLOCK_TOKENS, n_tail);
     mote__snapfile_key(&it->snap, tail);
     it->file_bytes = mote__snapfile_bytes(&it->snap);
-    it->file = mote__alloc(NULL, MOTE_MEM_OTHER, it->file_bytes);
+    it->file = mote__alloc(&s->meter, MOTE_MEM_OTHER, it->file_bytes);
     it->owns_file = 1;
     if (!it->file) {
-        mote__item_free(it);
+        mote__item_free(s, it);
         return dropped(s, 1);
     }
     mote__snapfile_write(it->file, &it->snap, tail, snap->blob);
@@ -323,7 +323,7 @@ static void *writer(void *arg)
         pthread_mutex_unlock(&s->mutex);
         for (size_t i = 0; i < n; i++)
             /* before anybody hears that it is done: the pool may go then */
-            mote__item_free(items[i]);
+            mote__item_free(s, items[i]);
         pthread_mutex_lock(&s->mutex);
         s->n_waiting -= n;
         s->n_done += n;

@@ -43,21 +43,16 @@ typedef struct job {
     mote__rebuilt *r;
     int64_t now;
     uint32_t *ids;
-    size_t n_ids, capacity;
+    size_t n_ids, id_room;
     int rc;
 } job;
 
 static int note_id(void *ctx, const char *digits)
 {
     job *j = ctx;
-    if (j->n_ids == j->capacity) {
-        size_t capacity = j->capacity ? 2 * j->capacity : 64;
-        uint32_t *ids = realloc(j->ids, capacity * sizeof *ids);
-        if (!ids)
-            return j->rc = MOTE_ENOMEM;
-        j->ids = ids;
-        j->capacity = capacity;
-    }
+    if (mote__list_grow(&j->s->meter, MOTE_MEM_SCRATCH, &j->ids, j->n_ids, &j->id_room,
+                        sizeof *j->ids))
+        return j->rc = MOTE_ENOMEM;
     j->ids[j->n_ids++] = (uint32_t)strtoul(digits, NULL, 16);
     return 0;
 }
@@ -108,8 +103,8 @@ static int scan_segment(job *j, uint32_t id)
     uint8_t *image = NULL;
     int rc = 0;
     /* generation of each slot that is not whole, 0 where it cannot be told; ~0: in use */
-    unused = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(g.n_slots, sizeof *unused));
-    image = mote__alloc(NULL, MOTE_MEM_OTHER, g.slot_bytes);
+    unused = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, mote__mul(g.n_slots, sizeof *unused));
+    image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, g.slot_bytes);
     rc = unused && image ? mote__index_add_segment(j->x, &g) : MOTE_ENOMEM;
     j->r->segments++;
     for (uint32_t i = 0; i < g.n_slots && !rc; i++) {
@@ -145,8 +140,8 @@ static int scan_segment(job *j, uint32_t id)
         if (unused[i] != UINT64_MAX)
             rc = mote__index_put_free(j->x, &p);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, unused, mote__mul(g.n_slots, sizeof *unused));
-    mote__free(NULL, MOTE_MEM_OTHER, image, g.slot_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, unused, mote__mul(g.n_slots, sizeof *unused));
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, g.slot_bytes);
     mote__segfile_put(s, f);
     return rc;
 }
@@ -193,7 +188,7 @@ static int scan_snapshot(void *ctx, const char *digits)
         j->rc = mote__index_snapshot_put(j->x, &entry);
         j->r->snapshots++;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    mote__free(&j->s->meter, MOTE_MEM_SCRATCH, file, n);
     return j->rc;
 }
 
@@ -201,16 +196,14 @@ static int scan_snapshot(void *ctx, const char *digits)
 
 typedef struct names {
     mote__store *s;
-    size_t n;
+    size_t n, room;
     char (*list)[MOTE_STORE_NAME];
 } names;
 
 static int note_name(names *t, const char *prefix, const char *digits)
 {
-    void *more = realloc(t->list, (t->n + 1) * sizeof *t->list);
-    if (!more)
+    if (mote__list_grow(&t->s->meter, MOTE_MEM_SCRATCH, &t->list, t->n, &t->room, sizeof *t->list))
         return MOTE_ENOMEM;
-    t->list = more;
     snprintf(t->list[t->n++], sizeof *t->list, "%s%s.mote", prefix, digits);
     return 0;
 }
@@ -230,7 +223,7 @@ void mote__store_sort_out(mote__store *s)
         if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_SHORT)
             mote__store_set_aside(s, t.list[i], why);
     }
-    free(t.list);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, t.list, t.room, sizeof *t.list);
 }
 
 void mote__store_remove_all(mote__store *s)
@@ -247,7 +240,7 @@ void mote__store_remove_all(mote__store *s)
             mote__store_clear_name(s, t.list[i]);
     }
     mote__segfiles_sweep(s, 0);
-    free(t.list);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, t.list, t.room, sizeof *t.list);
 }
 
 /* ---- the new index in the old one's place ---- */
@@ -339,6 +332,6 @@ int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
         s->counts.rebuilds += r->segments != 0;
         pthread_mutex_unlock(&s->mutex);
     }
-    free(j.ids);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, j.ids, j.id_room, sizeof *j.ids);
     return rc;
 }

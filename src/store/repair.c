@@ -77,8 +77,8 @@ static mote__place place_of(const work *w, uint32_t slot)
 
 static int read_slots(work *w, mote_err *err)
 {
-    uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, w->g.slot_bytes);
-    w->slots = mote__alloc(NULL, MOTE_MEM_OTHER,
+    uint8_t *image = mote__alloc(&w->s->meter, MOTE_MEM_SCRATCH, w->g.slot_bytes);
+    w->slots = mote__alloc(&w->s->meter, MOTE_MEM_SCRATCH,
                            mote__mul((size_t)w->g.n_slots + 1, sizeof *w->slots));
     int rc = image && w->slots ? 0
                                : mote__fail(err, MOTE_ENOMEM, "out of memory for %u slots",
@@ -97,7 +97,7 @@ static int read_slots(work *w, mote_err *err)
             w->slots[i] = (mote__slot){ .payload_bytes = 0 };
         rc = rc == MOTE_EFORMAT ? 0 : rc;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, w->g.slot_bytes);
+    mote__free(&w->s->meter, MOTE_MEM_SCRATCH, image, w->g.slot_bytes);
     return rc;
 }
 
@@ -229,7 +229,7 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
     mote__segfile_put(s, w.f);
     mote__entries_end(&w.rows);
     if (w.slots)
-        mote__free(NULL, MOTE_MEM_OTHER, w.slots,
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, w.slots,
                    mote__mul((size_t)w.g.n_slots + 1, sizeof *w.slots));
     mote__store_leave(s);
     if (rc)

@@ -291,9 +291,9 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         mote__slot slot;
         const char *why = "";
         if (room < e.place.slot_bytes) {
-            mote__free(NULL, MOTE_MEM_OTHER, image, room);
+            mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
             room = e.place.slot_bytes;
-            image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
+            image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, room);
             if (!image) {
                 room = 0;
                 rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a slot of %u bytes",
@@ -319,7 +319,7 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         if (!s->read_only)
             mote__drop_entries(s, &e, 1);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
     return rc;
 }
 
@@ -338,7 +338,7 @@ static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
         why = "it has another size";
     else if (!mote__snapfile_read(&got, file, n, &tail, &blob, &why))
         why = mote__snap_matches(&got, p) ? NULL : "it is another one";
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     return why;
 }
 

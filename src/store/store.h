@@ -156,8 +156,9 @@ typedef struct mote__snapshot {
     int exact;
     size_t origin; /* where the decoder's windows began: two states of the same tokens are equal
                       only if this is, too (docs/format-snapshot.md) */
-    void *blob;    /* owned (from seek): mote__snapshot_free */
+    void *blob;    /* owned (from seek): mote__snapshot_free, before the store is closed */
     size_t blob_bytes;
+    mote__meter *meter; /* of a blob from seek; borrowed */
 } mote__snapshot;
 
 /* Queue a snapshot of a sequence of n_tokens ids (all from token 0). The blob is copied. */

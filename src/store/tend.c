@@ -113,7 +113,7 @@ static int note_entry(void *ctx, const mote__index_any *row)
 
 static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
 {
-    mote__entries tops = { 0 };
+    mote__entries tops = { .meter = &s->meter };
     int rc = mote__index_orphans(&s->writer, note_entry, &tops);
     for (size_t i = 0; only && i < tops.n;)
         if (mote__catalog_keep_block(only, &tops.list[i]))
@@ -389,7 +389,7 @@ static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, ui
 static int remove_chosen(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapshots, mote_err *err)
 {
     mote__catalog c;
-    mote__entries tops = { 0 };
+    mote__entries tops = { .meter = &s->meter };
     int rc = mote__catalog_read(&c, s, &s->writer, err);
     if (rc)
         return rc;

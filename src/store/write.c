@@ -421,7 +421,7 @@ void mote__write_touched(mote__store *s)
     size_t n;
     pthread_mutex_lock(&s->mutex);
     n = s->n_touched;
-    if (n && (ids = mote__alloc(NULL, MOTE_MEM_OTHER, n * sizeof *ids)) != NULL) {
+    if (n && (ids = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, n * sizeof *ids)) != NULL) {
         memcpy(ids, s->touched, n * sizeof *ids);
         s->n_touched = 0;
     }
@@ -441,5 +441,5 @@ void mote__write_touched(mote__store *s)
         mote__index_rollback(&s->writer);
         failed(s, rc < 0 ? rc : MOTE_EIO, "noting times of use");
     }
-    mote__free(NULL, MOTE_MEM_OTHER, ids, n * sizeof *ids);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, ids, n * sizeof *ids);
 }

@@ -25,10 +25,10 @@ static void count(mote__remote *r, uint64_t *counter, size_t n)
 
 /* ---- the queue ---- */
 
-static void free_upload(mote__upload *u)
+static void free_upload(mote__remote *r, mote__upload *u)
 {
     mote__kv_block_unref(u->pool, u->block);
-    mote__free(NULL, MOTE_MEM_OTHER, u, sizeof *u);
+    mote__free(&r->store->meter, MOTE_MEM_OTHER, u, sizeof *u);
 }
 
 static int nobody_is_up(mote__remote *r)
@@ -43,7 +43,8 @@ static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *he
                       mote__kv_pool *pool, mote__kv_block *block)
 {
     int taken = 0;
-    mote__upload *u = nobody_is_up(r) ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *u);
+    mote__upload *u = nobody_is_up(r) ? NULL
+                                      : mote__alloc(&r->store->meter, MOTE_MEM_OTHER, sizeof *u);
     if (u) {
         u->slot = *slot;
         memcpy(u->head, head, sizeof u->head);
@@ -60,7 +61,7 @@ static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *he
         }
         pthread_mutex_unlock(&r->mutex);
         if (!taken)
-            free_upload(u);
+            free_upload(r, u);
     }
     if (!taken)
         count(r, &r->store->counts.remote_dropped, 1);
@@ -163,8 +164,8 @@ static void send_all(mote__remote *r, sending *batch, size_t n, uint8_t **image,
         }
     }
     if (*room < largest) {
-        mote__free(NULL, MOTE_MEM_OTHER, *image, *room);
-        *image = mote__alloc(NULL, MOTE_MEM_OTHER, largest);
+        mote__free(&r->store->meter, MOTE_MEM_SCRATCH, *image, *room);
+        *image = mote__alloc(&r->store->meter, MOTE_MEM_SCRATCH, largest);
         *room = *image ? largest : 0;
     }
     mote__client_begin(c);
@@ -221,7 +222,7 @@ static void *sender(void *arg)
             send_all(r, batch, n, &image, &room);
         }
         for (size_t i = 0; i < n; i++)
-            free_upload(batch[i].upload);
+            free_upload(r, batch[i].upload);
         pthread_mutex_lock(&r->mutex);
         r->n_waiting -= n;
         r->n_done += n;
@@ -231,7 +232,7 @@ static void *sender(void *arg)
     if (n_given_up)
         mote__store_log(r->store, "%zu blocks were not sent to the server: it is too slow",
                         n_given_up);
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&r->store->meter, MOTE_MEM_SCRATCH, image, room);
     return NULL;
 }
 
@@ -261,7 +262,7 @@ static int open_tier(mote__remote **out, mote__store *s, const mote__server *ser
                      mote_err *err)
 {
     mote__server known[MOTE_URL_SERVERS];
-    mote__remote *r = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *r);
+    mote__remote *r = mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *r);
     *out = r;
     if (!r)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store's servers");
@@ -276,6 +277,7 @@ static int open_tier(mote__remote **out, mote__store *s, const mote__server *ser
                        s->tuning.remote_retry_ms ? s->tuning.remote_retry_ms : RETRY_MS);
     explicit_bzero(known, sizeof known);
     r->cluster.log = say;
+    r->cluster.meter = &s->meter;
     r->cluster.log_ctx = s;
     mote__client_init(&r->finder, &r->cluster, r->timeout_ms);
     mote__client_init(&r->sender, &r->cluster,
@@ -313,7 +315,7 @@ static void close_tier(mote__remote *r)
     pthread_mutex_destroy(&r->mutex);
     pthread_cond_destroy(&r->wake);
     pthread_cond_destroy(&r->done);
-    mote__free(NULL, MOTE_MEM_OTHER, r, sizeof *r);
+    mote__free(&r->store->meter, MOTE_MEM_OTHER, r, sizeof *r);
 }
 
 static void stat_tier(mote__remote *r, mote__tier_stat *stat)
