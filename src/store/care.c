@@ -21,7 +21,7 @@
 /* ---- a segment's file ---- */
 
 /* Sizes by the first whole slot: one that begins with its magic, at a place where such a slot can
- * be, and passes every check. */
+ * be, and passes every check. 0, 1: there is none, or MOTE_ENOMEM. */
 static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
 {
     enum { PAGES = 1 << 16 }; /* so many are looked at: 256 MiB that hold data */
@@ -43,7 +43,9 @@ static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
             continue;
         mote__slot slot;
         uint8_t *image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, slot_bytes);
-        int whole = image && !mote__read_full(s, fd, &(struct iovec){ image, slot_bytes }, 1, at) &&
+        if (!image)
+            return MOTE_ENOMEM;
+        int whole = !mote__read_full(s, fd, &(struct iovec){ image, slot_bytes }, 1, at) &&
                     !mote__slot_read(&slot, image, image + MOTE_SLOT_HEAD, payload,
                                      image + MOTE_SLOT_HEAD + payload, slot_bytes, &why);
         mote__free(&s->meter, MOTE_MEM_SCRATCH, image, slot_bytes);
@@ -102,7 +104,9 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
         state = *why ? MOTE_SEGMENT_FOREIGN : MOTE_SEGMENT_SOUND;
         g->slot_bytes = h.slot_bytes;
         g->payload_bytes = h.payload_bytes;
-    } else if (!id || find_sizes(s, fd, size, g)) {
+    } else if (id && (e = find_sizes(s, fd, size, g)) == MOTE_ENOMEM) {
+        state = MOTE_SEGMENT_NO_MEMORY;
+    } else if (!id || e) {
         *why = "it is none of this version, and no whole block is in it";
         state = MOTE_SEGMENT_FOREIGN;
     } else if (mend && !s->read_only) {
@@ -123,12 +127,13 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
 
 /* ---- the rows of one segment ---- */
 
+/* 1, 0 or MOTE_ENOMEM. */
 static int holds(mote__store *s, const mote__entry *e, uint8_t *image)
 {
     mote__slot slot;
     const char *why;
-    return !mote__slot_load(s, &e->place, image, &slot, &why) &&
-           !mote__slot_matches(&slot, e, &why);
+    int rc = mote__slot_load(s, &e->place, image, &slot, &why);
+    return rc == MOTE_ENOMEM ? rc : !rc && !mote__slot_matches(&slot, e, &why);
 }
 
 /* A slot in both tables: the file says which row is right. */
@@ -141,8 +146,9 @@ static int end_overlaps(mote__store *s, const mote__segment *g, uint8_t *image, 
     for (int64_t after = -1; !rc && !(rc = mote__index_overlap(x, g->id, after, &p));
          after = p.slot) {
         rc = mote__index_at(x, &p, &e);
+        int whole = rc ? rc : holds(s, &e, image);
         if (!rc)
-            rc = holds(s, &e, image) ? mote__index_take_free(x, &p) : mote__index_drop(x, &e);
+            rc = whole < 0 ? whole : whole ? mote__index_take_free(x, &p) : mote__index_drop(x, &e);
         ++*n;
         rc = rc == MOTE_INDEX_NONE ? 0 : rc;
     }
@@ -157,7 +163,10 @@ static int take_in(mote__store *s, const mote__place *place, uint8_t *image)
     mote__entry e = { .place = *place, .used = mote__store_now(s) };
     mote__place p = *place;
     p.generation = 1;
-    if (!mote__slot_load(s, place, image, &slot, &why)) {
+    int bad = mote__slot_load(s, place, image, &slot, &why);
+    if (bad == MOTE_ENOMEM)
+        return bad;
+    if (!bad) {
         p.generation = mote__next_generation(slot.generation);
         e.place.generation = slot.generation;
         e.approximate = slot.approximate;
@@ -277,6 +286,8 @@ static int care_for(mote__store *s, const mote__segment *g, const mote__census *
     mote__place p;
     int rc = 0;
     mote__segment_state state = mote__segment_look(s, g->id, mend, &file, &why);
+    if (state == MOTE_SEGMENT_NO_MEMORY)
+        return MOTE_ENOMEM;
     if (state == MOTE_SEGMENT_UNREADABLE)
         return 0; /* whoever looks for its blocks tells of it */
     if (state != MOTE_SEGMENT_SOUND) {

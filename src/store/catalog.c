@@ -1,5 +1,6 @@
 #include "store/catalog.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -190,7 +191,10 @@ static uint32_t context_of_block(mote__catalog *c, mote__store *s, const mote__e
             return MOTE_CATALOG_UNKNOWN;
         }
     }
-    if (mote__slot_load(s, &e->place, *image, &slot, &why) || mote__slot_matches(&slot, e, &why))
+    int rc = mote__slot_load(s, &e->place, *image, &slot, &why);
+    if (rc == MOTE_ENOMEM)
+        c->rc = rc;
+    if (rc || mote__slot_matches(&slot, e, &why))
         return MOTE_CATALOG_UNKNOWN;
     return context_number(c, s, slot.context, *image + LABEL_AT);
 }
@@ -206,8 +210,11 @@ static uint32_t context_of_snapshot(mote__catalog *c, mote__store *s, const mote
              k = MOTE_CATALOG_UNKNOWN;
     if (under != MOTE_CATALOG_UNKNOWN)
         return c->of_block[under];
-    if (!mote__snap_load(s, e->key, &file, &n) &&
-        !mote__snapfile_read(&got, file, n, &tail, &blob, &why) && mote__snap_matches(&got, e))
+    int err = mote__snap_load(s, e->key, &file, &n);
+    if (err == ENOMEM)
+        c->rc = MOTE_ENOMEM;
+    if (!err && !mote__snapfile_read(&got, file, n, &tail, &blob, &why) &&
+        mote__snap_matches(&got, e))
         k = context_number(c, s, got.context, file + LABEL_AT);
     mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     return k;

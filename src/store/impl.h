@@ -145,6 +145,12 @@ int mote__store_set_aside(mote__store *s, const char *name, const char *why);
 void mote__store_judge_dir(mote__store *s);
 /* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
 int mote__store_revive(mote__store *s);
+/* For the functions that change a store: write_mutex taken and the index usable, or an error (and
+ * nothing taken). */
+int mote__store_enter(mote__store *s, mote_err *err);
+/* where that failed: with an empty store */
+int mote__store_begin_anew(mote__store *s, mote_err *err);
+void mote__store_leave(mote__store *s);
 /* ---- care.c: the index compared with the files, with write_mutex held ---- */
 /* short: no more than a header's bytes, as a crash may leave it; what is unreadable may be sound.
  */
@@ -153,7 +159,8 @@ typedef enum mote__segment_state {
     MOTE_SEGMENT_GONE,
     MOTE_SEGMENT_SHORT,
     MOTE_SEGMENT_FOREIGN,
-    MOTE_SEGMENT_UNREADABLE
+    MOTE_SEGMENT_UNREADABLE,
+    MOTE_SEGMENT_NO_MEMORY /* it was not looked at */
 } mote__segment_state;
 /* What is behind a segment's name, and the sizes that its header or, where that is damaged, its
  * first whole slot gives. mend: a damaged header is written again. *why: what is wrong, with the
@@ -203,7 +210,7 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
 int mote__slot_lock(mote__store *s, const mote__place *p); /* 0: ours now */
 void mote__slot_unlock(mote__store *s, const mote__place *p);
 /* Read and check a whole slot. payload: slot_bytes of room, which the payload begins at
- * [MOTE_SLOT_HEAD]. 0, MOTE_EFORMAT (*why) or MOTE_EIO. */
+ * [MOTE_SLOT_HEAD]. 0, MOTE_EFORMAT (*why), MOTE_EIO, or MOTE_ENOMEM: it was not looked at. */
 int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot,
                     const char **why);
 /* What an index entry promises, compared with what the slot says. */
@@ -311,12 +318,6 @@ int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 /* ---- json.c ---- */
 /* Hands the tree over as text; drops the reference. */
 int mote__store_json(json_t *root, char **text, mote_err *err);
-/* For the functions that change a store: write_mutex taken and the index usable, or an error (and
- * nothing taken). */
-int mote__store_enter(mote__store *s, mote_err *err);
-/* where that failed: with an empty store */
-int mote__store_begin_anew(mote__store *s, mote_err *err);
-void mote__store_leave(mote__store *s);
 /* What the files take on the disk: segments; index, lock and notes; snapshots. */
 void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
                       uint64_t *snapshots);

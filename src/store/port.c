@@ -222,8 +222,10 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
                 break;
             }
         }
-        if (!mote__slot_load(s, &e->place, image, &slot, &why) &&
-            !mote__slot_matches(&slot, e, &why)) {
+        int bad = mote__slot_load(s, &e->place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = bad;
+        } else if (!bad && !mote__slot_matches(&slot, e, &why)) {
             emit(o, MOTE_PORT_BLOCK, image, e->place.slot_bytes);
             sum->blocks++;
         } else {
@@ -254,8 +256,10 @@ static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
             continue;
         if (tell(s, "exporting", (double)(c->blocks.n + i) / (double)(c->blocks.n + c->n_snaps)))
             return MOTE_ECANCELED;
-        if (!mote__snap_load(s, c->snaps[i].key, &file, &n) &&
-            !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
+        int e = mote__snap_load(s, c->snaps[i].key, &file, &n);
+        if (e == ENOMEM)
+            return MOTE_ENOMEM;
+        if (!e && !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
             emit(o, MOTE_PORT_SNAPSHOT, file, n);
             sum->snapshots++;
         } else {
@@ -377,7 +381,7 @@ static void free_item(mote__store *s, mote__item *it)
     mote__free(&s->meter, MOTE_MEM_SCRATCH, it, sizeof *it);
 }
 
-/* What was read whole and checked is written. 0, or MOTE_EIO. */
+/* What was read whole and checked is written. 0, MOTE_ENOMEM or MOTE_EIO. */
 static int write_batch(in *j)
 {
     int rc = 0;
@@ -395,7 +399,7 @@ static int write_batch(in *j)
     for (size_t i = 0; i < j->n_batch; i++) {
         const mote__item *it = j->batch[i];
         if (rc || it->end == MOTE_ITEM_FAILED) {
-            rc = MOTE_EIO;
+            rc = rc == MOTE_ENOMEM ? rc : MOTE_EIO;
         } else {
             ++*(it->end == MOTE_ITEM_KNOWN     ? &j->known
                 : it->end == MOTE_ITEM_DROPPED ? &j->dropped
@@ -443,10 +447,11 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
     }
     const mote__item *first = j->n_batch ? j->batch[0] : NULL;
     *why = "the store cannot be written";
-    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) &&
-        write_batch(j)) {
+    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes))
+        rc = write_batch(j);
+    if (rc) {
         free_item(j->s, it);
-        return MOTE_EIO;
+        return rc;
     }
     j->batch[j->n_batch++] = it;
     j->batch_bytes += n;
@@ -521,9 +526,10 @@ int mote_store_import_json(mote_store *s, const char *path, char **text, mote_er
     if (!fstat(j.fd, &st) && S_ISREG(st.st_mode))
         j.size = st.st_size;
     int rc = import_all(&j, &why);
-    if (write_batch(&j) && !rc) {
+    int last = write_batch(&j);
+    if (last && !rc) {
         why = "the store cannot be written";
-        rc = MOTE_EIO;
+        rc = last;
     }
     if (j.fd != STDIN_FILENO)
         s->io->close(s->io->ctx, j.fd);

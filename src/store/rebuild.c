@@ -93,6 +93,8 @@ static int scan_segment(job *j, uint32_t id)
     const char *why = NULL;
     mote__segment_state state = mote__segment_look(s, id, 1, &g, &why);
     mote__segfile *f = state == MOTE_SEGMENT_SOUND ? mote__segfile_get(s, id) : NULL;
+    if (state == MOTE_SEGMENT_NO_MEMORY || (!f && state == MOTE_SEGMENT_SOUND && errno == ENOMEM))
+        return MOTE_ENOMEM;
     if (!f) {
         if (state == MOTE_SEGMENT_SOUND || state == MOTE_SEGMENT_UNREADABLE)
             mote__store_log(s, "segment %08x is left out: %s", (unsigned)id,
@@ -114,6 +116,10 @@ static int scan_segment(job *j, uint32_t id)
         if (is_hole(f->fd, mote__slot_offset(&e.place), g.slot_bytes))
             continue;
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = bad;
+            break;
+        }
         if (bad) {
             int ours = !memcmp(image, "MOTESLT1", 8);
             j->r->damaged += (uint64_t)ours;
@@ -161,6 +167,8 @@ static int scan_snapshot(void *ctx, const char *digits)
         key[i] = (uint8_t)byte;
     }
     int e = mote__snap_load(j->s, key, &file, &n);
+    if (e == ENOMEM)
+        return j->rc = MOTE_ENOMEM;
     int bad = e || mote__snapfile_read(&snap, file, n, &tail, &blob, &why) ||
               memcmp(snap.key, key, sizeof key);
     if (bad) {

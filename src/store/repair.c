@@ -90,7 +90,8 @@ static int read_slots(work *w, mote_err *err)
             w->s->params.progress(w->s->params.progress_ctx, "reading",
                                   (double)i / (double)w->g.n_slots))
             rc = mote__fail(err, MOTE_ECANCELED, "%s: interrupted", w->s->dir);
-        else if ((rc = mote__slot_load(w->s, &p, image, &w->slots[i], &why)) == MOTE_EIO)
+        else if ((rc = mote__slot_load(w->s, &p, image, &w->slots[i], &why)) == MOTE_EIO ||
+                 rc == MOTE_ENOMEM)
             mote__fail(err, rc, "%s: segment %08x, slot %u: %s", w->s->dir, (unsigned)w->g.id,
                        (unsigned)i, why);
         else if (rc || w->slots[i].generation > INT64_MAX - 2)
@@ -195,7 +196,8 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
         return rc;
     w.f = segment ? mote__segfile_get(s, segment) : NULL;
     if (!w.f)
-        rc = mote__fail(err, MOTE_EINVAL, "%s: segment %08x: %s", s->dir, (unsigned)segment,
+        rc = mote__fail(err, segment && errno == ENOMEM ? MOTE_ENOMEM : MOTE_EINVAL,
+                        "%s: segment %08x: %s", s->dir, (unsigned)segment,
                         segment ? strerror(errno) : "numbers begin at 1");
     else if (s->n_doubtful)
         rc = mote__fail(err, MOTE_EIO, "%s: the index could not be written lately", s->dir);

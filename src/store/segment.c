@@ -259,7 +259,7 @@ int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__
     if (!f) {
         int gone = errno == ENOENT || mote__file_is_other(errno);
         *why = errno == ENOENT ? "no segment file" : mote__file_problem(errno);
-        return gone ? MOTE_EFORMAT : MOTE_EIO;
+        return gone ? MOTE_EFORMAT : errno == ENOMEM ? MOTE_ENOMEM : MOTE_EIO;
     }
     int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1,
                             mote__slot_offset(p));

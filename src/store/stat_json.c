@@ -32,34 +32,6 @@ static json_t *hex_json(const uint8_t *id)
     return json_string(text);
 }
 
-int mote__store_enter(mote__store *s, mote_err *err)
-{
-    if (s->stale)
-        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go",
-                          s->dir);
-    if (s->read_only)
-        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
-    pthread_mutex_lock(&s->write_mutex);
-    s->retry_at = 0;
-    for (int again = 0; again < 2 && !mote__store_revive(s); again++)
-        if (!mote__store_care(s)) /* an index that it finds damaged is made anew */
-            return 0;
-    pthread_mutex_unlock(&s->write_mutex);
-    return mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
-}
-
-int mote__store_begin_anew(mote__store *s, mote_err *err)
-{
-    mote__rebuilt r;
-    pthread_mutex_lock(&s->write_mutex);
-    int rc = mote__store_rebuild_now(s, 1, &r, err);
-    if (rc)
-        pthread_mutex_unlock(&s->write_mutex);
-    return rc;
-}
-
-void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
-
 /* ---- stat ---- */
 
 /* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
@@ -309,6 +281,10 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
             break;
         }
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = mote__fail(err, bad, "%s: out of memory for a segment's file", s->dir);
+            break;
+        }
         if (!bad)
             bad = mote__slot_matches(&slot, &e, &why);
         mote__entry now;
@@ -323,8 +299,8 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
     return rc;
 }
 
-/* NULL: whole; else what is wrong. */
-static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
+/* *wrong: NULL where it is whole, else what is wrong. 0, or MOTE_ENOMEM: it was not looked at. */
+static int look_at_snapshot(mote__store *s, const mote__snap_entry *p, const char **wrong)
 {
     uint8_t *file;
     const uint8_t *tail, *blob;
@@ -332,6 +308,8 @@ static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
     mote__snapfile got;
     const char *why = NULL;
     int e = mote__snap_load(s, p->key, &file, &n);
+    if (e == ENOMEM)
+        return MOTE_ENOMEM;
     if (e)
         why = e == ENODATA ? "the file is missing, cut or no regular one" : strerror(e);
     else if (n != p->bytes)
@@ -339,20 +317,28 @@ static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
     else if (!mote__snapfile_read(&got, file, n, &tail, &blob, &why))
         why = mote__snap_matches(&got, p) ? NULL : "it is another one";
     mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
-    return why;
+    *wrong = why;
+    return 0;
 }
 
-static int verify_snapshots(mote__store *s, mote__index *x, report *r)
+static int verify_snapshots(mote__store *s, mote__index *x, report *r, mote_err *err)
 {
     mote__snap_entry p, now;
     int rc = 0;
     for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p));
          after = p.key) {
-        const char *why = look_at_snapshot(s, &p);
+        const char *why = NULL;
+        int no_memory = look_at_snapshot(s, &p, &why);
         r->n_snapshots++;
         /* gone is fine, and so is dropped and put anew while we looked */
-        for (int again = 0; why && again < 2; again++)
-            why = mote__index_snapshot_get(x, p.key, &now) ? NULL : look_at_snapshot(s, &now);
+        for (int again = 0; why && !no_memory && again < 2; again++)
+            if (mote__index_snapshot_get(x, p.key, &now))
+                why = NULL;
+            else
+                no_memory = look_at_snapshot(s, &now, &why);
+        if (no_memory)
+            return mote__fail(err, MOTE_ENOMEM, "%s: out of memory for a snapshot of %llu bytes",
+                              s->dir, (unsigned long long)p.bytes);
         if (why) {
             note(r, "snapshot", p.key, why);
             if (!s->read_only)
@@ -402,7 +388,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
     if (!bad && !rc && usable)
         bad = verify_blocks(s, x, &r, &why);
     if (bad >= 0 && !rc && usable)
-        bad = verify_snapshots(s, x, &r);
+        bad = verify_snapshots(s, x, &r, &why);
     if (bad == MOTE_EFORMAT) {
         note(&r, "index", NULL, x->why);
         index = "damaged";

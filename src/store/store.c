@@ -148,6 +148,9 @@ static int judge_unknown(mote__store *s, uint32_t id, mote_err *err)
     mote__segment g;
     const char *why = NULL;
     mote__segment_state state = mote__segment_look(s, id, 0, &g, &why);
+    if (state == MOTE_SEGMENT_NO_MEMORY)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for a look at segment %08x",
+                          (unsigned)id);
     if (state == MOTE_SEGMENT_SOUND && g.n_slots)
         return mote__fail(err, MOTE_EFORMAT, "it does not know segment %08x", (unsigned)id);
     if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_UNREADABLE)
@@ -304,6 +307,39 @@ int mote__store_revive(mote__store *s)
     }
     return rc;
 }
+
+/* ---- changing it on purpose ---- */
+
+int mote__store_enter(mote__store *s, mote_err *err)
+{
+    if (s->stale)
+        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go",
+                          s->dir);
+    if (s->read_only)
+        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
+    pthread_mutex_lock(&s->write_mutex);
+    s->retry_at = 0;
+    int rc = 0;
+    for (int again = 0; again < 2 && !(rc = mote__store_revive(s)); again++)
+        if (!(rc = mote__store_care(s))) /* an index that it finds damaged is made anew */
+            return 0;
+    pthread_mutex_unlock(&s->write_mutex);
+    return rc == MOTE_ENOMEM
+               ? mote__fail(err, rc, "%s: out of memory for a look at the index", s->dir)
+               : mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
+}
+
+int mote__store_begin_anew(mote__store *s, mote_err *err)
+{
+    mote__rebuilt r;
+    pthread_mutex_lock(&s->write_mutex);
+    int rc = mote__store_rebuild_now(s, 1, &r, err);
+    if (rc)
+        pthread_mutex_unlock(&s->write_mutex);
+    return rc;
+}
+
+void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
 
 /* ---- open, close ---- */
 
