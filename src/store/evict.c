@@ -278,9 +278,7 @@ int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
     } else {
         if (n)
             mote__doubts_end(s);
-        pthread_mutex_lock(&s->mutex);
-        s->counts.evicted_blocks += n;
-        pthread_mutex_unlock(&s->mutex);
+        mote__count(&s->counts.evicted_blocks, n);
         if (n_others)
             qsort(others, n_others, sizeof *others, by_place);
         rc = mote__punch(s, others, n_others, &more);

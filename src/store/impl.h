@@ -1,6 +1,6 @@
 /* The store from inside. Locks, in the order in which they are taken: `write_mutex` (the writing
  * connection, and everything that changes files), `read_mutex` (the reading connection),
- * `files_mutex`, `mutex` (queue, counters), `log_mutex`. The remote tier's are in
+ * `files_mutex`, `mutex` (queue, times of use), `log_mutex`. The remote tier's are in
  * store/remote/remote.h. */
 #ifndef MOTE_STORE_IMPL_H
 #define MOTE_STORE_IMPL_H
@@ -105,7 +105,11 @@ struct mote_store {
     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
     uint8_t (*touched)[MOTE_STORE_ID];
     size_t n_touched;
-    mote__store_counts counts;
+    struct {
+#define MOTE_X(name) _Atomic uint64_t name;
+        MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
+    } counts;
     mote__recent recent;    /* snapshots in memory; its lock is taken last */
     uint64_t rebuilds_told; /* by verify */
     _Atomic int damaged;    /* the index gave nonsense: it must be made anew */
@@ -120,6 +124,12 @@ struct mote_store {
     } said[16];
     size_t n_said;
 };
+
+/* One more, or n more, of what `counts` counts; from any thread. */
+static inline void mote__count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
 
 /* ---- store.c ---- */
 int64_t mote__store_now(const mote__store *s);
@@ -318,6 +328,10 @@ int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 /* ---- json.c ---- */
 /* Hands the tree over as text; drops the reference. */
 int mote__store_json(json_t *root, char **text, mote_err *err);
+
+/* ---- stats.c ---- */
+/* As mote_store_get_stats, and says what is wrong with the index. */
+int mote__store_stats(mote__store *s, mote_store_stats *m, mote_err *err);
 /* What the files take on the disk: segments; index, lock and notes; snapshots. */
 void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
                       uint64_t *snapshots);

@@ -73,6 +73,7 @@ static void finish(walk *w, const load *l)
         load *other = done.tag;
         other->reading = 0;
         other->error = done.error;
+        mote__count(&w->s->counts.read_bytes, done.bytes);
     }
 }
 
@@ -170,9 +171,7 @@ static void note_ill(mote__store *s, ills *ill, const mote__entry *e, int bad, c
         return;
     }
     ill->damaged++;
-    pthread_mutex_lock(&s->mutex);
-    s->counts.damaged_blocks++;
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(&s->counts.damaged_blocks, 1);
     mote__queue_drop(s, e);
 }
 
@@ -277,8 +276,8 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
         give_up(&w, pool, &w.loads[i]);
     mote__reads_close(w.reads);
     if (used) {
+        mote__count(&s->counts.matched_blocks, used);
         pthread_mutex_lock(&s->mutex);
-        s->counts.matched_blocks += used;
         for (size_t i = 0; i < used && s->n_touched < MOTE_STORE_TOUCHED; i++)
             memcpy(s->touched[s->n_touched++], chains[i].id, MOTE_STORE_ID);
         pthread_mutex_unlock(&s->mutex);
@@ -342,5 +341,6 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
         if (!s->read_only)
             offer(s, c, ids, pool, blocks, began, chain);
     }
+    mote__count(&s->counts.missed_blocks, max - chain->n_blocks);
     return n;
 }

@@ -131,26 +131,15 @@ size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mot
         *chain = next;
     }
     size_t n = chain->n_blocks - first;
-    pthread_mutex_lock(&s->mutex);
-    s->counts.matched_blocks += n;
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(&s->counts.matched_blocks, n);
     return n;
 }
 
 static mote__store_put_result dropped(mote__store *s, int snapshot)
 {
-    pthread_mutex_lock(&s->mutex);
-    ++*(snapshot ? &s->counts.put_snapshots : &s->counts.put_blocks);
-    ++*(snapshot ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks);
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(snapshot ? &s->counts.put_snapshots : &s->counts.put_blocks, 1);
+    mote__count(snapshot ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks, 1);
     return MOTE_PUT_DROPPED;
-}
-
-static void count_put(mote__store *s, uint64_t *counter)
-{
-    pthread_mutex_lock(&s->mutex);
-    ++*counter;
-    pthread_mutex_unlock(&s->mutex);
 }
 
 mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
@@ -167,7 +156,7 @@ mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
     it->payload = block->data;
     if (mote__queue_push(s, it, 0))
         return dropped(s, 0);
-    count_put(s, &s->counts.put_blocks);
+    mote__count(&s->counts.put_blocks, 1);
     return MOTE_PUT_QUEUED;
 }
 
@@ -225,7 +214,7 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__recent_put(&s->recent, &e, c->hash, it->file, e.used);
     if (mote__queue_push(s, it, 0))
         return dropped(s, 1);
-    count_put(s, &s->counts.put_snapshots);
+    mote__count(&s->counts.put_snapshots, 1);
     return MOTE_PUT_QUEUED;
 }
 
@@ -252,14 +241,17 @@ static void work(mote__store *s, mote__item **items, size_t n)
 static void count_end(mote__store *s, const mote__item *it)
 {
     int snap = it->kind == MOTE_ITEM_SNAPSHOT;
-    mote__store_counts *c = &s->counts;
     if (it->kind != MOTE_ITEM_BLOCK && !snap)
         return;
-    ++*(it->end == MOTE_ITEM_WRITTEN   ? snap ? &c->written_snapshots : &c->written_blocks
-        : it->end == MOTE_ITEM_KNOWN   ? snap ? &c->known_snapshots : &c->known_blocks
-        : it->end == MOTE_ITEM_DROPPED ? snap ? &c->dropped_snapshots : &c->dropped_blocks
-        : snap                         ? &c->failed_snapshots
-                                       : &c->failed_blocks);
+    mote__count(it->end == MOTE_ITEM_WRITTEN
+                    ? snap ? &s->counts.written_snapshots : &s->counts.written_blocks
+                : it->end == MOTE_ITEM_KNOWN
+                    ? snap ? &s->counts.known_snapshots : &s->counts.known_blocks
+                : it->end == MOTE_ITEM_DROPPED
+                    ? snap ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks
+                : snap ? &s->counts.failed_snapshots
+                       : &s->counts.failed_blocks,
+                1);
 }
 
 static void tick(mote__store *s, unsigned n_ticks)
@@ -358,14 +350,14 @@ void mote__store_flush(mote__store *s, mote__store_counts *counts)
     uint64_t until = s->n_put;
     while (s->n_done < until)
         pthread_cond_wait(&s->done, &s->mutex);
-    if (counts)
-        *counts = s->counts;
     pthread_mutex_unlock(&s->mutex);
+    if (counts)
+        mote__store_get_counts(s, counts);
 }
 
 void mote__store_get_counts(mote__store *s, mote__store_counts *counts)
 {
-    pthread_mutex_lock(&s->mutex);
-    *counts = s->counts;
-    pthread_mutex_unlock(&s->mutex);
+#define MOTE_X(name) counts->name = atomic_load_explicit(&s->counts.name, memory_order_relaxed);
+    MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
 }

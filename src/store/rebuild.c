@@ -336,9 +336,7 @@ int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
                             strerror(e));
     }
     if (!rc) {
-        pthread_mutex_lock(&s->mutex);
-        s->counts.rebuilds += r->segments != 0;
-        pthread_mutex_unlock(&s->mutex);
+        mote__count(&s->counts.rebuilds, r->segments != 0);
     }
     mote__list_free(&s->meter, MOTE_MEM_SCRATCH, j.ids, j.id_room, sizeof *j.ids);
     return rc;

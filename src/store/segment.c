@@ -263,6 +263,7 @@ int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__
     }
     int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1,
                             mote__slot_offset(p));
+    mote__count(&s->counts.read_bytes, e ? 0 : p->slot_bytes);
     mote__segfile_put(s, f);
     if (e) {
         *why = e == ENODATA ? "beyond the end of the segment" : strerror(e);

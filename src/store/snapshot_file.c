@@ -47,6 +47,7 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
         *file = NULL;
     } else if (!e) {
         *n = (size_t)st.st_size;
+        mote__count(&s->counts.read_bytes, *n);
     }
     return e;
 }
@@ -179,6 +180,7 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     if (!rc && !err)
         rc = mote__index_commit(&s->writer);
     it->end = rc || err ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
+    mote__count(&s->counts.written_bytes, it->file_bytes);
     if (rc || err) {
         mote__index_rollback(&s->writer);
         s->io->unlink(s->io->ctx, beside);
@@ -256,16 +258,14 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
         if (there) {
             mote__store_log(s, "a snapshot is damaged (%s) and is dropped",
                             err ? "the file is missing or cut" : why);
-            pthread_mutex_lock(&s->mutex);
-            s->counts.damaged_snapshots++;
-            pthread_mutex_unlock(&s->mutex);
+            mote__count(&s->counts.damaged_snapshots, 1);
             mote__queue_drop_snapshot(s, e->key);
         }
     }
     if (copy) {
+        mote__count(&s->counts.found_snapshots, 1);
+        mote__count(&s->counts.recent_snapshots, (uint64_t)recent);
         pthread_mutex_lock(&s->mutex);
-        s->counts.found_snapshots++;
-        s->counts.recent_snapshots += (uint64_t)recent;
         if (s->n_touched < MOTE_STORE_TOUCHED)
             memcpy(s->touched[s->n_touched++], e->key, MOTE_STORE_ID);
         pthread_mutex_unlock(&s->mutex);

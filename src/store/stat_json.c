@@ -1,10 +1,8 @@
 /* The public functions that tell about a store: stat, ls, verify. What changes it on purpose is in
  * tend.c. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/json_string.h"
 #include "store/catalog.h"
@@ -34,100 +32,47 @@ static json_t *hex_json(const uint8_t *id)
 
 /* ---- stat ---- */
 
-/* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
-void mote__disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
-{
-    *blocks = *index = *snapshots = 0;
-    DIR *d = opendir(s->dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char path[4200];
-        struct stat st;
-        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path ||
-            lstat(path, &st) || !S_ISREG(st.st_mode))
-            continue;
-        uint64_t n = (uint64_t)st.st_blocks * 512;
-        if (!strncmp(e->d_name, "seg-", 4))
-            *blocks += n;
-        else if (!strncmp(e->d_name, "snap-", 5))
-            *snapshots += n;
-        else if (!strncmp(e->d_name, "index.", 6) || !strncmp(e->d_name, "model-", 6) ||
-                 !strcmp(e->d_name, "lock"))
-            *index += n;
-    }
-    if (d)
-        closedir(d);
-}
-
 int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
 {
-    mote__index_sums m;
-    uint64_t segment_bytes, index_bytes, snapshot_bytes;
+    mote_store_stats m;
     mote__store_flush(s, NULL);
-    pthread_mutex_lock(&s->read_mutex);
-    int rc = mote__index_sum(&s->reader, &m);
-    if (rc)
-        mote__fail(err, rc, "%s: %s", s->dir, s->reader.why);
-    pthread_mutex_unlock(&s->read_mutex);
+    int rc = mote__store_stats(s, &m, err);
     if (rc)
         return rc;
-    mote__disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
-    uint64_t tokens = m.blocks * MOTE_BLOCK_TOKENS, disk = segment_bytes + index_bytes;
-    json_t *o = json_object();
+    uint64_t disk = m.segment_bytes + m.index_bytes;
+    json_t *o = json_object(), *n = json_object(), *now = json_object();
     put_u(o, "version", MOTE_STORE_VERSION);
     put_u(o, "blocks", m.blocks);
     put_u(o, "exact_blocks", m.exact_blocks);
-    put_u(o, "tokens", tokens);
+    put_u(o, "tokens", m.tokens);
     put_u(o, "payload_bytes", m.payload_bytes);
     put_u(o, "disk_bytes", disk);
-    put(o, "bytes_per_token", tokens ? json_real((double)disk / (double)tokens) : json_null());
-    put_u(o, "segment_bytes", segment_bytes);
-    put_u(o, "index_bytes", index_bytes);
+    put(o, "bytes_per_token", m.tokens ? json_real((double)disk / (double)m.tokens) : json_null());
+    put_u(o, "segment_bytes", m.segment_bytes);
+    put_u(o, "index_bytes", m.index_bytes);
     put_u(o, "segments", m.segments);
     put_u(o, "slots", m.slots);
     put_u(o, "free_slots", m.free_slots);
     put_u(o, "snapshots", m.snapshots);
     put_u(o, "snapshot_bytes", m.snapshot_bytes);
-    put_u(o, "snapshot_disk_bytes", snapshot_bytes);
-    uint64_t n_recent, recent_bytes;
-    mote__recent_sum(&s->recent, &n_recent, &recent_bytes);
-    put_u(o, "memory_snapshots", n_recent);
-    put_u(o, "memory_snapshot_bytes", recent_bytes);
-    put(o, "read_only", json_boolean(s->read_only));
-    mote__store_counts c;
-    mote__store_get_counts(s, &c);
-    json_t *n = json_object();
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {
-        { "put_blocks", c.put_blocks },
-        { "written_blocks", c.written_blocks },
-        { "known_blocks", c.known_blocks },
-        { "dropped_blocks", c.dropped_blocks },
-        { "failed_blocks", c.failed_blocks },
-        { "put_snapshots", c.put_snapshots },
-        { "written_snapshots", c.written_snapshots },
-        { "known_snapshots", c.known_snapshots },
-        { "dropped_snapshots", c.dropped_snapshots },
-        { "failed_snapshots", c.failed_snapshots },
-        { "matched_blocks", c.matched_blocks },
-        { "found_snapshots", c.found_snapshots },
-        { "recent_snapshots", c.recent_snapshots },
-        { "damaged_blocks", c.damaged_blocks },
-        { "damaged_snapshots", c.damaged_snapshots },
-        { "evicted_blocks", c.evicted_blocks },
-        { "rebuilds", c.rebuilds },
-        { "remote_hits", c.remote_hits },
-        { "remote_misses", c.remote_misses },
-        { "remote_written", c.remote_written },
-        { "remote_known", c.remote_known },
-        { "remote_dropped", c.remote_dropped },
-        { "remote_errors", c.remote_errors },
-        { "remote_damaged", c.remote_damaged },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put_u(n, rows[i].name, rows[i].value);
+    put_u(o, "snapshot_disk_bytes", m.snapshot_disk_bytes);
+    put_u(o, "memory_snapshots", m.memory_snapshots);
+    put_u(o, "memory_snapshot_bytes", m.memory_snapshot_bytes);
+    put(o, "read_only", json_boolean(m.read_only));
+#define MOTE_X(name) put_u(n, #name, m.name);
+    MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
     put(o, "since_open", n);
+    put_u(now, "budget_bytes", m.budget_bytes);
+    put_u(now, "snapshot_budget_bytes", m.snapshot_budget_bytes);
+    put_u(now, "memory_bytes", m.memory_bytes);
+    put_u(now, "memory_peak_bytes", m.memory_peak_bytes);
+    put_u(now, "memory_scratch_bytes", m.memory_scratch_bytes);
+    put_u(now, "queued_items", m.queued_items);
+    put_u(now, "queued_sends", m.queued_sends);
+    put_u(now, "servers", (uint64_t)m.n_servers);
+    put_u(now, "servers_down", (uint64_t)m.n_servers_down);
+    put(o, "now", now);
     return mote__store_json(o, text, err);
 }
 
@@ -369,10 +314,8 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         rc = rebuild ? 0 : mote__fail(&why, MOTE_EIO, "%s: the index cannot be opened", s->dir);
     }
     /* what an opening or a step before this one repaired is damage too, once */
-    pthread_mutex_lock(&s->mutex);
     uint64_t rebuilds = s->counts.rebuilds - s->rebuilds_told;
-    s->rebuilds_told = s->counts.rebuilds;
-    pthread_mutex_unlock(&s->mutex);
+    s->rebuilds_told += rebuilds;
     if (rebuilds) {
         note(&r, "index", NULL, "it was missing or damaged and has been made anew");
         index = "made anew";
@@ -401,9 +344,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         r.n_blocks = made.blocks;
         r.n_snapshots = made.snapshots;
         index = "made anew";
-        pthread_mutex_lock(&s->mutex);
         s->rebuilds_told = s->counts.rebuilds;
-        pthread_mutex_unlock(&s->mutex);
     }
     pthread_mutex_unlock(mutex);
     if (rc) {

@@ -291,6 +291,7 @@ static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
                           { (void *)it->payload, p->payload_bytes },
                           { (void *)zeros, p->slot_bytes - MOTE_SLOT_HEAD - p->payload_bytes } };
     int e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
+    mote__count(&s->counts.written_bytes, e ? 0 : p->slot_bytes);
     mote__segfile_put(s, f);
     return e;
 }

@@ -16,13 +16,6 @@ void mote__remote_key(char key[MOTE_REMOTE_KEY + 1], const uint8_t *id)
     mote__hex(key + 8, id, MOTE_STORE_ID);
 }
 
-static void count(mote__remote *r, uint64_t *counter, size_t n)
-{
-    pthread_mutex_lock(&r->store->mutex);
-    *counter += n;
-    pthread_mutex_unlock(&r->store->mutex);
-}
-
 /* ---- the queue ---- */
 
 static void free_upload(mote__remote *r, mote__upload *u)
@@ -64,7 +57,7 @@ static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *he
             free_upload(r, u);
     }
     if (!taken)
-        count(r, &r->store->counts.remote_dropped, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
 }
 
 void mote__remote_note_bad(mote__remote *r, const uint8_t *id)
@@ -129,16 +122,16 @@ static void send_block(mote__remote *r, sending *s, uint8_t *image)
  * told of already. */
 static void finish(mote__remote *r, sending *s)
 {
-    mote__store_counts *c = &r->store->counts;
     const redisReply *reply = s->ask.reply;
     if (s->ask.state != MOTE_ASK_ANSWERED) {
-        count(r, &c->remote_dropped, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
     } else if (reply->type == REDIS_REPLY_ERROR) {
         mote__store_log(r->store, "a server does not take blocks: %.200s", reply->str);
-        count(r, &c->remote_errors, 1);
-        count(r, &c->remote_dropped, 1);
+        mote__count(&r->store->counts.remote_errors, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
     } else {
-        count(r, s->needed ? &c->remote_written : &c->remote_known, 1);
+        mote__count(s->needed ? &r->store->counts.remote_written : &r->store->counts.remote_known,
+                    1);
     }
 }
 
@@ -216,7 +209,7 @@ static void *sender(void *arg)
         int late = r->stop && mote__now_ms() > r->close_at;
         pthread_mutex_unlock(&r->mutex);
         if (late || nobody_is_up(r)) {
-            count(r, &r->store->counts.remote_dropped, n);
+            mote__count(&r->store->counts.remote_dropped, n);
             n_given_up += late ? n : 0;
         } else {
             send_all(r, batch, n, &image, &room);
