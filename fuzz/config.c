@@ -6,7 +6,8 @@
 #include "about/plan.h"
 #include "file/config.h"
 #include "base/json.h"
-#include "kv/spec.h"
+#include "kv/layout.h"
+#include "model/kv_shape.h"
 
 static void must(int truth)
 {
@@ -46,9 +47,13 @@ static void check(const mote__config *c)
             must(c->kv_source_of[l] < c->n_kv_sources && c->kv_sources[c->kv_source_of[l]] <= l);
             must(c->compress_ratios[l] == c->compress_ratios[c->kv_sources[c->kv_source_of[l]]]);
         }
+    mote__kv_shape shape;
     mote__kv_spec spec;
-    must(!mote__kv_spec_parse(&spec, NULL, c, NULL) &&
-         mote__kv_spec_bytes_per_token(&spec, c, NULL) > 0);
+    mote__kv_layout layout;
+    mote__kv_shape_of(&shape, c);
+    must(!mote__kv_spec_parse(&spec, NULL, &shape, NULL));
+    mote__kv_layout_init(&layout, &shape, &spec);
+    must(mote__kv_layout_bytes_per_token(&layout) > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,17 +5,15 @@
 
 #include "kv/snapshot_bytes.h"
 
-static mote__config config(void)
-{
-    mote__config c = { .n_layers = 3,
-                       .head_dim = 32,
-                       .index_head_dim = 32,
-                       .window = 4,
-                       .n_kv_sources = 2,
-                       .kv_sources = { 0, 2 },
-                       .compress_ratios = { 2, 2, 1 } };
-    return c;
-}
+static const mote__kv_shape shape = { .n_layers = 3,
+                                      .window = 4,
+                                      .main_vector = 32,
+                                      .main_dim = 32,
+                                      .index_vector = 32,
+                                      .index_dim = 32,
+                                      .n_sources = 2,
+                                      .source_layer = { 0, 2 },
+                                      .ratio = { 2, 1 } };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -23,14 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static mote__kv_state state;
     static int ready;
     if (!ready) {
-        mote__config c = config();
         mote__kv_spec spec = { .main = { MOTE_KV_FP4, MOTE_KV_FP4 },
                                .index = { MOTE_KV_MXFP4, MOTE_KV_MXFP4 },
                                .window = MOTE_KV_FP8 };
         mote__kv_layout layout;
-        mote__kv_layout_init(&layout, &c, &spec);
+        mote__kv_layout_init(&layout, &shape, &spec);
         mote__kv_pool_init(&pool, &layout, NULL);
-        ready = mote__kv_state_init(&state, &c, &spec, NULL) == 0;
+        ready = mote__kv_state_init(&state, &shape, &spec, NULL) == 0;
     }
     mote__kv_cache kv;
     mote__snapshot_head head;

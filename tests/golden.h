@@ -48,6 +48,9 @@ static inline const int32_t *golden_i32(mote__checkpoint *g, const char *name, s
     return (const int32_t *)(const void *)golden_f32(g, name, rows, cols);
 }
 
+/* Called with every model that is opened: tests/model/double.h puts another backend under it. */
+static void (*model_opened)(mote_model *m);
+
 static inline mote_model *model_open(const char *path, mote_math math, int threads)
 {
     mote_err err;
@@ -55,6 +58,8 @@ static inline mote_model *model_open(const char *path, mote_math math, int threa
     mote_model_params p = { .math = math, .n_threads = threads };
     if (mote_model_open(&m, path, &p, &err))
         fail_msg("%s", err.message);
+    if (model_opened)
+        model_opened(m);
     return m;
 }
 

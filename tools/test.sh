@@ -58,9 +58,11 @@ step_gcc() {
     build_and_test "store/store store/without_remote" build-local -Dremote=disabled
     targets=
 }
-step_clang() { note "clang"; CC=clang build_and_test "--no-suite heavy --no-suite outside" build-clang; }
 # what depends on the kernels; the scalar ones are a hundred times slower: there only what runs on small models
+# tests of numbers, on small models
 by_level="model/golden model/trace kern/few kern/kern kern/linear kern/attend kern/attend_dense kern/topk num/formats num/kvfmt kv/cache model/dense"
+# another compiler: that it builds, and that numbers keep their bits
+step_clang() { note "clang"; CC=clang build_and_test "$by_level model/bits base/mem base/threads file/config text/tokenizer" build-clang; }
 step_levels() {
     note "CPU levels hidden: avx512"
     if setup build-gcc; then MOTE_CPU_MASK=avx512 suite build-gcc "" "$by_level model/bits engine/persist"; else bad "build-gcc"; return; fi

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/kv_shape.h"
 
 typedef struct mote__plan_family {
     const char *model_type;
@@ -286,8 +287,10 @@ static int keep_text(mote__plan_cache *cache, char *owned, mote_err *err)
 static int cache_v41(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
     const mote__config *c = &p->config;
+    mote__kv_shape shape;
     mote__kv_spec spec;
-    int rc = mote__kv_spec_parse(&spec, kv, c, err);
+    mote__kv_shape_of(&shape, c);
+    int rc = mote__kv_spec_parse(&spec, kv, &shape, err);
     if (rc)
         return rc;
     for (size_t i = 0; i < c->n_kv_sources; i++)
@@ -300,7 +303,7 @@ static int cache_v41(mote__plan_cache *cache, const mote__plan *p, const char *k
     cache->window_entry = mote__kvfmt_code_bytes(w, c->head_dim) +
                           mote__kvfmt_scale_bytes(w, c->head_dim);
     cache->window_format = w->name;
-    return keep_text(cache, mote__kv_spec_text(&spec, c), err);
+    return keep_text(cache, mote__kv_spec_text(&spec, &shape), err);
 }
 
 static size_t gcd(size_t a, size_t b) { return b ? gcd(b, a % b) : a; }
@@ -310,10 +313,10 @@ static size_t gcd(size_t a, size_t b) { return b ? gcd(b, a % b) : a; }
 static int parse_foreign(mote__kv_spec *spec, const mote__plan *p, const char *kv, size_t width,
                          mote_err *err)
 {
-    const mote__config like = { .n_layers = 1,
-                                .n_kv_sources = 1,
-                                .head_dim = width,
-                                .index_head_dim = p->index_dim ? p->index_dim : 32 };
+    const mote__kv_shape like = { .n_layers = 1,
+                                  .n_sources = 1,
+                                  .main_vector = width,
+                                  .index_vector = p->index_dim ? p->index_dim : 32 };
     for (const char *at = kv; at && *at; at += strcspn(at, ","), at += *at == ',') {
         size_t n = strcspn(at, ",=");
         if (memchr(at, '.', n))
@@ -361,7 +364,7 @@ static int cache_v4(mote__plan_cache *cache, const mote__plan *p, const char *kv
         cache->window_format = w->name;
     }
     cache->n_window_layers = p->n_layers;
-    const mote__config like = { .n_kv_sources = 1 };
+    const mote__kv_shape like = { .n_sources = 1 };
     return keep_text(cache, published ? strdup("published") : mote__kv_spec_text(&spec, &like),
                      err);
 }
@@ -405,34 +408,25 @@ static int cache_mla(mote__plan_cache *cache, const mote__plan *p, const char *k
  * them slide. */
 static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *kv, mote_err *err)
 {
-    mote__config *like = calloc(1, sizeof *like);
-    if (!like)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory");
-    *like = (mote__config){ .arch = MOTE_ARCH_DENSE,
-                            .n_kv_sources = p->n_sliding || p->n_layers > MOTE_MAX_SOURCES
-                                                ? 0
-                                                : p->n_layers,
-                            .n_kv_heads = p->n_kv_heads,
-                            .head_dim = p->head_dim };
-    for (size_t i = 0; i < like->n_kv_sources; i++)
-        like->kv_sources[i] = i;
-    size_t told_apart = like->n_kv_sources;
+    size_t told_apart = p->n_sliding || p->n_layers > MOTE_KV_MAX_SOURCES ? 0 : p->n_layers,
+           dim = p->n_kv_heads * p->head_dim;
+    mote__kv_shape like = { .dense = 1,
+                            .n_sources = told_apart ? told_apart : 1,
+                            .main_vector = p->head_dim,
+                            .index_vector = p->head_dim };
+    for (size_t i = 0; i < told_apart; i++)
+        like.source_layer[i] = i;
     for (const char *at = kv; at && *at && !told_apart; at += strcspn(at, ","), at += *at == ',') {
         size_t n = strcspn(at, ",=");
-        if (memchr(at, '.', n)) {
-            free(like);
+        if (memchr(at, '.', n))
             return mote__fail(err, MOTE_EINVAL,
                               "kv formats: '%.*s': layers are not told apart in this model",
                               (int)(n < 60 ? n : 60), at);
-        }
     }
-    if (!told_apart)
-        like->n_kv_sources = 1;
     mote__kv_spec spec;
-    int rc = mote__kv_spec_parse(&spec, kv, like, err);
+    int rc = mote__kv_spec_parse(&spec, kv, &like, err);
     if (!rc) {
-        size_t dim = mote__kv_dim(like, MOTE_KV_KEY), n_global = p->n_layers - p->n_sliding,
-               uniform = 1;
+        size_t n_global = p->n_layers - p->n_sliding, uniform = 1;
         for (size_t i = 1; i < told_apart; i++)
             uniform &= spec.main[i] == spec.main[0] && spec.index[i] == spec.index[0];
         mote__plan_stream s = stream_of(n_global, 1, -1, dim, spec.main[0], dim, spec.index[0]);
@@ -446,9 +440,8 @@ static int cache_gqa(mote__plan_cache *cache, const mote__plan *p, const char *k
             s.window = p->window;
             cache->streams[cache->n_streams++] = s;
         }
-        rc = keep_text(cache, mote__kv_spec_text(&spec, like), err);
+        rc = keep_text(cache, mote__kv_spec_text(&spec, &like), err);
     }
-    free(like);
     return rc;
 }
 

@@ -1,3 +1,4 @@
+/* CPU detection for x86-64; any other processor is MOTE_CPU_SCALAR. */
 #include "base/cpu.h"
 
 const char *const mote__cpu_level_name[MOTE_CPU_LEVELS] = { "scalar", "avx2", "avx512" };
@@ -5,8 +6,9 @@ const char *const mote__cpu_level_name[MOTE_CPU_LEVELS] = { "scalar", "avx2", "a
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* __builtin_cpu_supports also asks the system (XGETBV) whether it saves the registers; it does not
- * know F16C by name everywhere, and F16C needs no more registers than AVX2. */
+/* __builtin_cpu_supports checks by XGETBV that the operating system saves the vector registers. Not
+ * every compiler version knows "f16c", so its CPUID bit is read here. F16C uses the AVX registers,
+ * which the check for AVX2 covers. */
 static int has_f16c(void)
 {
     unsigned a, b, c, d;

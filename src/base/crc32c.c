@@ -1,3 +1,4 @@
+/* CRC-32C by table (eight bytes at a time) and by the SSE4.2 instruction. */
 #include "base/crc32c.h"
 
 #include <pthread.h>
@@ -6,10 +7,11 @@
 #include <nmmintrin.h>
 #endif
 
-/* table[k][b]: the effect of byte b followed by k zero bytes, so that eight bytes are folded at a
- * time. */
+/* table[k][b]: the CRC of byte b followed by k zero bytes. Eight lookups advance the CRC by eight
+ * bytes. */
 static uint32_t table[8][256];
-/* shift[k][b]: the effect of byte k of the register, being b, after STRIDE zero bytes. */
+/* shift[k][b]: the register after STRIDE zero bytes if its byte k was b and its other bytes were
+ * 0. */
 enum { STRIDE = 4096 };
 static uint32_t shift[4][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -25,7 +27,7 @@ static void make_table(void)
     for (int k = 1; k < 8; k++)
         for (int b = 0; b < 256; b++)
             table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 255];
-    /* the register moves linearly: the effect of a value is the sum of its bits' */
+    /* the CRC is linear: the result for a value is the XOR of the results for its bits */
     for (int k = 0; k < 4; k++)
         for (int bit = 0; bit < 8; bit++) {
             uint32_t c = 1u << (8 * k + bit);
@@ -51,13 +53,14 @@ uint32_t mote__crc32c_table(uint32_t crc, const void *data, size_t n)
 }
 
 #if defined(__x86_64__)
+/* The register after STRIDE zero bytes. */
 static uint32_t after_stride(uint32_t c)
 {
     return shift[0][c & 255] ^ shift[1][c >> 8 & 255] ^ shift[2][c >> 16 & 255] ^ shift[3][c >> 24];
 }
 
-/* The instruction takes 3 cycles and can begin every cycle: three strides side by side, put
- * together by shifting. */
+/* crc32 has a latency of 3 cycles and a throughput of 1 per cycle, so three strides run in
+ * parallel; after_stride() combines their results. */
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *data,
                                                                size_t n)
 {

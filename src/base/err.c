@@ -1,3 +1,4 @@
+/* Error messages, names and default sentences; all derive from MOTE_ERRORS in the public header. */
 #include "base/err.h"
 
 #include <stdarg.h>

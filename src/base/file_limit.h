@@ -1,13 +1,13 @@
-/* The process's limit for the size of files (RLIMIT_FSIZE, `ulimit -f`). Writing beyond it raises
- * SIGXFSZ, which ends a process; a library leaves signals alone, so whatever may be written without
- * a person's asking looks here first. */
+/* The process's limit on the size of a file (RLIMIT_FSIZE, `ulimit -f`). A write beyond it raises
+ * SIGXFSZ, which kills the process by default. The library does not change signal handlers, so code
+ * that writes files the user did not ask for checks the limit first. */
 #ifndef MOTE_BASE_FILE_LIMIT_H
 #define MOTE_BASE_FILE_LIMIT_H
 
 #include <stdint.h>
 #include <sys/resource.h>
 
-/* Whether a file may be written up to `end`. */
+/* 1 if a file may grow to `end` bytes, else 0. */
 static inline int mote__file_size_allowed(uint64_t end)
 {
     struct rlimit r;

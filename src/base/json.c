@@ -1,5 +1,5 @@
-/* Owns how JSON enters the library: jansson's strict settings, size limits and error sentences.
- * What the members mean is left to the readers of each file. */
+/* Owns the reading of JSON: jansson's strict settings, size limits and error sentences. What a
+ * member means is left to the reader of each file. */
 #include "base/json.h"
 
 #include "base/map.h"

@@ -1,3 +1,4 @@
+/* Strings for jansson's builders, repaired to valid UTF-8 first. */
 #include "base/json_string.h"
 
 #include <string.h>

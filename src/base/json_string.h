@@ -1,16 +1,16 @@
-/* Text of a person, a file or a model as a JSON string. The JSON library refuses what is not UTF-8
- * by giving NULL, which its builders pass on as if memory had run out, or drop without a word:
- * every text that is not a constant goes through here. */
+/* JSON strings from text that may not be valid UTF-8: from a user, a file or a model. jansson
+ * returns NULL for invalid UTF-8, and its builders then fail as if out of memory or silently omit
+ * the member. Every text that is not a constant must therefore be converted here. */
 #ifndef MOTE_BASE_JSON_STRING_H
 #define MOTE_BASE_JSON_STRING_H
 
 #include <jansson.h>
 #include <stddef.h>
 
-/* n bytes, zero bytes among them; what is not UTF-8 becomes U+FFFD, as the tokenizer has it. NULL:
- * out of memory. */
+/* bytes[0..n), which may hold zero bytes, as a new reference. Invalid UTF-8 becomes U+FFFD
+ * (base/utf8.h). NULL: out of memory. */
 json_t *mote__json_bytes(const char *bytes, size_t n);
-/* The same of a 0-terminated text; NULL gives null. */
+/* The same for a 0-terminated text; a NULL text gives JSON null. */
 json_t *mote__json_string(const char *text);
 
 #endif

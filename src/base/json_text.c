@@ -1,3 +1,4 @@
+/* One pass over JSON text that finds numbers and keys jansson cannot hold and replaces them. */
 #include "base/json_text.h"
 
 #include <locale.h>
@@ -6,17 +7,18 @@
 #include <string.h>
 
 typedef struct edit {
-    size_t at;
-    long longer;
-} edit; /* where it ends in the new text, bytes gained */
+    size_t at;   /* end of the replacement in the new text */
+    long longer; /* bytes by which the text grew; negative: shrank */
+} edit;
 
 typedef struct scan {
     mote__json_text *t;
     const char *text;
-    size_t n, done; /* text[0, done) is in t->out already */
+    size_t n, done; /* text[0..done) has been copied to t->out */
     mote__buf *kept;
 } scan;
 
+/* Copy the text up to `from`, then `by` in place of text[from..to). 0 or MOTE_ENOMEM. */
 static int replace(scan *s, size_t from, size_t to, const char *by)
 {
     mote__buf *out = &s->t->out;
@@ -33,6 +35,7 @@ static int is_digit(const scan *s, size_t at)
     return at < s->n && s->text[at] >= '0' && s->text[at] <= '9';
 }
 
+/* The end of the run of digits that begins at `at`. */
 static size_t digits(const scan *s, size_t at)
 {
     while (is_digit(s, at))
@@ -47,6 +50,7 @@ static int fits_int64(const char *digits, size_t n, int negative)
             memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", 19) <= 0);
 }
 
+/* *infinite: number[0..n) overflows a double. 0 or MOTE_ENOMEM. */
 static int is_infinite(const char *number, size_t n, int *infinite)
 {
     char *copy = malloc(n + 1);
@@ -63,7 +67,7 @@ static int is_infinite(const char *number, size_t n, int *infinite)
     return rc;
 }
 
-/* text[from, to) goes into `kept` as `printed`, and its place into the text. */
+/* Append `printed` to *kept and replace text[from..to) by the integer that refers to it. */
 static int keep(scan *s, size_t from, size_t to, const char *printed, size_t n)
 {
     char place[40];
@@ -73,7 +77,8 @@ static int keep(scan *s, size_t from, size_t to, const char *printed, size_t n)
     return replace(s, from, to, place);
 }
 
-/* A number that begins at *at; passes it. What is no number is left to jansson. */
+/* Handle the number that begins at *at and set *at to its end. Malformed numbers stay as they are,
+ * for jansson to report. */
 static int number(scan *s, size_t *at)
 {
     size_t from = *at, whole = from + (s->text[from] == '-'), end = digits(s, whole),
@@ -108,11 +113,11 @@ static int number(scan *s, size_t *at)
                                                                   : replace(s, end, end, ".0");
 }
 
-/* A string that begins at *at; passes it. */
+/* Handle the string that begins at *at and set *at to its end. */
 static int string(scan *s, size_t *at)
 {
     size_t i = *at + 1;
-    int low = 0, rc = MOTE_OK; /* holds an escape of U+0000 or U+0001 */
+    int low = 0, rc = MOTE_OK; /* contains an escape of U+0000 or U+0001 */
     for (; i < s->n && s->text[i] != '"'; i += 1 + (s->text[i] == '\\'))
         low |= s->text[i] == '\\' && s->n - i > 5 && !memcmp(s->text + i + 1, "u000", 4) &&
                (s->text[i + 5] | 1) == '1';

@@ -1,16 +1,16 @@
-/* JSON text made fit for jansson, which holds integers below 2^63 and finite doubles only: numbers
- * beyond that are written as something that it reads, everything else stays byte for byte. Text
- * that is no JSON comes out as no JSON.
+/* Prepares JSON text for jansson, which holds only integers that fit int64_t and finite doubles.
+ * Numbers outside these ranges are replaced; all other bytes stay as they are. Invalid JSON stays
+ * invalid.
  *
- * Files (kept == NULL): an integer beyond int64_t becomes the real number of the same digits, a
- * number beyond the doubles the largest double of its sign. Whoever reads such a member finds a
- * number outside its range; where nobody reads it, it is no fault.
+ * For files (kept == NULL): an integer that does not fit int64_t becomes a real number of the same
+ * digits, and a number that overflows a double becomes the largest double of the same sign. A
+ * reader of the member then reports it as out of range; a member that nothing reads is no error.
  *
- * Text that will be written again (kept != NULL): integers of 19 digits and more, and numbers
- * beyond the doubles, become integers of at most MOTE_JSON_KEPT, which no other number is:
- * MOTE_JSON_KEPT - value is where *kept holds what Python would print for it, 0-terminated. Escapes
- * of U+0000, which jansson refuses in keys, and of U+0001 in keys become U+0001 and a '0' or '1'.
- */
+ * For text that will be written again (kept != NULL): an integer of 19 or more digits, or a number
+ * that overflows a double, becomes an integer <= MOTE_JSON_KEPT. No other number has such a value.
+ * MOTE_JSON_KEPT - value is the offset in *kept of the text that Python would print, 0-terminated.
+ * In keys, where jansson refuses U+0000, the escape of U+0000 becomes U+0001 '0' and the escape of
+ * U+0001 becomes U+0001 '1'. */
 #ifndef MOTE_BASE_JSON_TEXT_H
 #define MOTE_BASE_JSON_TEXT_H
 
@@ -19,17 +19,18 @@
 #define MOTE_JSON_KEPT (-1000000000000000000LL)
 
 typedef struct mote__json_text {
-    /* what to parse: the caller's text where nothing had to be changed */
+    /* the text to parse: borrowed from the caller if nothing changed, else in `out` */
     const char *text;
     size_t n;
     mote__buf out, edits; /* private */
 } mote__json_text;
 
-/* `text` must outlive t. 0 or MOTE_ENOMEM; deinit in either case. */
+/* text[0..n) must outlive *t. `kept` may be NULL (above). 0 or MOTE_ENOMEM; call deinit in both
+ * cases. */
 int mote__json_text_init(mote__json_text *t, const char *text, size_t n, mote__buf *kept);
 void mote__json_text_deinit(mote__json_text *t);
-/* The column in the caller's text of an error that jansson found at byte `position`, column
- * `column` of t->text. */
+/* Translates the place of an error: jansson reports byte `position` and column `column` of t->text;
+ * returns the column in the caller's text. */
 int mote__json_text_column(const mote__json_text *t, size_t position, int column);
 
 #endif

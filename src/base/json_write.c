@@ -1,3 +1,4 @@
+/* JSON output identical to Python's json.dumps, with its digits of reals and its escapes. */
 #include "base/json_write.h"
 
 #include <stdio.h>
@@ -25,7 +26,8 @@ int mote__json_write_string(mote__buf *out, const char *s, size_t n)
     return rc ? rc : put(out, "\"");
 }
 
-/* The digits of "%.*e" without what the locale writes between them; returns its exponent. */
+/* Copy the digits of "%.*e" output without its decimal point, which depends on the locale; returns
+ * the exponent. */
 static int take_digits(char *digits, const char *text)
 {
     const char *e = strchr(text, 'e');
@@ -37,8 +39,8 @@ static int take_digits(char *digits, const char *text)
     return atoi(e + 1);
 }
 
-/* One more in the last place of "%.*e" text (0 for 999...: a shorter number would have been found
- * before). */
+/* Add one unit in the last place of "%.*e" output. Returns 0 for 9.99...: then fewer digits would
+ * have read back. */
 static int next_up(char *text)
 {
     char *p = strchr(text, 'e') - 1;
@@ -59,16 +61,17 @@ int mote__json_write_real(mote__buf *out, double v)
     char text[48], digits[24];
     const char *sign = __builtin_signbit(v) ? "-" : "";
     v = v < 0 ? -v : v;
-    /* the nearest decimal of so many digits; just above a power of two, where doubles below lie
-     * closer than those above, the one after it may be the only one that reads back */
+    /* Try 1 to 17 digits: the nearest decimal first, then the next one up. At a power of two the
+     * doubles below are closer together than those above, and there the next one up may be the only
+     * decimal of that length that reads back. */
     for (int n = 0; n < 17; n++) {
         snprintf(text, sizeof text, "%.*e", n, v);
         if (strtod(text, NULL) == v || (next_up(text) && strtod(text, NULL) == v))
             break;
         snprintf(text, sizeof text, "%.*e", n, v);
     }
-    int point = take_digits(digits, text) + 1,
-        n = (int)strlen(digits); /* digits before the point */
+    int point = take_digits(digits, text) + 1; /* digits before the decimal point */
+    int n = (int)strlen(digits);
     while (n > 1 && digits[n - 1] == '0')
         digits[--n] = 0;
     if (point > 16 || point < -3)
@@ -85,7 +88,7 @@ int mote__json_write_real(mote__buf *out, double v)
 int mote__json_write_key(mote__buf *out, const char *key)
 {
     int rc = MOTE_OK;
-    for (; *key && !rc; key++) { /* base/json_text.h: U+0001 '0' and U+0001 '1' */
+    for (; *key && !rc; key++) { /* undo the key escapes of base/json_text.h */
         char c = *key;
         if (c == 1)
             c = (char)(*++key - '0');
@@ -115,14 +118,19 @@ int mote__json_write(mote__buf *out, const json_t *value, const mote__buf *kept)
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         rc = put(out, "{");
-        json_object_foreach((json_t *)value, key,
-                            item) if (rc || (i++ && (rc = put(out, ", "))) ||
-                                      (rc = write_member(out, key, item, kept))) return rc;
+        json_object_foreach((json_t *)value, key, item)
+        {
+            if (rc || (i++ && (rc = put(out, ", "))) || (rc = write_member(out, key, item, kept)))
+                return rc;
+        }
         return rc ? rc : put(out, "}");
     case JSON_ARRAY:
         rc = put(out, "[");
-        json_array_foreach(value, i, item) if (rc || (i && (rc = put(out, ", "))) ||
-                                               (rc = mote__json_write(out, item, kept))) return rc;
+        json_array_foreach(value, i, item)
+        {
+            if (rc || (i && (rc = put(out, ", "))) || (rc = mote__json_write(out, item, kept)))
+                return rc;
+        }
         return rc ? rc : put(out, "]");
     case JSON_STRING:
         return mote__json_write_string(out, json_string_value(value), json_string_length(value));

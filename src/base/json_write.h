@@ -1,19 +1,21 @@
-/* JSON values as Python's json.dumps(value, ensure_ascii=False) writes them: ", " and ": ", members
- * in their order, characters unescaped beyond need, integers with all their digits, reals by repr
- * (1.0, 1e-05, 1e+16). */
+/* Writes JSON exactly as Python's json.dumps(value, ensure_ascii=False) does: separators ", " and
+ * ": ", members in their order, only the necessary escapes, integers with all their digits, reals
+ * by repr (1.0, 1e-05, 1e+16). Chat templates need these bytes. All functions append to `out` and
+ * return 0 or MOTE_ENOMEM. */
 #ifndef MOTE_BASE_JSON_WRITE_H
 #define MOTE_BASE_JSON_WRITE_H
 
 #include "base/mem.h"
 #include "base/json.h"
 
-/* Append `value`, which mote__json_parse_exact gave with `kept`. 0 or MOTE_ENOMEM. */
+/* A value from mote__json_parse_exact, with the `kept` that was passed to it. */
 int mote__json_write(mote__buf *out, const json_t *value, const mote__buf *kept);
-/* Append a key of such a value as its plain text. */
+/* A key of such a value as plain text: not quoted, U+0000 restored. */
 int mote__json_write_key(mote__buf *out, const char *key);
-/* Append a double: its repr. At least the shortest digits that read back the same. */
+/* A double by Python's repr: the fewest digits that read back as the same value. v must be
+ * finite. */
 int mote__json_write_real(mote__buf *out, double v);
-/* Append n bytes of UTF-8 as a string in quotes. */
+/* s[0..n), valid UTF-8, as a quoted string. */
 int mote__json_write_string(mote__buf *out, const char *s, size_t n);
 
 #endif

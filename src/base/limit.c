@@ -1,3 +1,4 @@
+/* Reads /proc/meminfo, /proc/self/cgroup and the control groups below /sys/fs/cgroup. */
 #include "base/limit.h"
 
 #include <inttypes.h>
@@ -5,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind `key` in the file at root + path: 1 if it is there. "max" and other words are
- * no number. */
+/* *n: the number after `key` on the first line that begins with it, in the file root + path.
+ * Returns 1 if found; 0 if there is no such file or line, or a word ("max") instead of a number. */
 static int number_in(const char *root, const char *path, const char *key, uint64_t *n)
 {
     char name[PATH_MAX], line[256];
@@ -22,8 +23,8 @@ static int number_in(const char *root, const char *path, const char *key, uint64
     return found;
 }
 
-/* Version 2 and the memory controller of version 1: where they are mounted by custom, and what they
- * call things. */
+/* Usual mount points and file names of version 2 (alone, then beside version 1) and of version 1's
+ * memory controller. `inactive` is a key in memory.stat. */
 typedef struct hierarchy {
     const char *mount, *limit, *used, *inactive;
 } hierarchy;
@@ -34,11 +35,11 @@ static const hierarchy versions[] = {
       "total_inactive_file " },
 };
 
-/* Version 1 says "no limit" by a number just below 2^63. */
+/* Version 1 writes a number just below 2^63 for "no limit". */
 static const uint64_t no_limit = UINT64_MAX / 4;
 
-/* The group at `path` and all above it. Inside a container the path may be the host's: then only
- * the mount itself is there. */
+/* Apply the limits of the group at `path` and of all its ancestors; shortens `path`. Inside a
+ * container `path` may be the host's: then only the files at the mount point exist. */
 static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
 {
     for (;;) {
@@ -51,7 +52,7 @@ static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
                 r->limited = limit;
             snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->used);
             if (number_in(root, file, "", &used)) {
-                /* pages of files that nobody used lately go first: they do not stand in the way */
+                /* inactive pages of files are reclaimed first, so they count as available */
                 snprintf(file, sizeof file, "%s%s/memory.stat", h->mount, path);
                 if (number_in(root, file, h->inactive, &idle))
                     used -= idle < used ? idle : used;
@@ -67,8 +68,8 @@ static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
     }
 }
 
-/* Lines of /proc/self/cgroup: "0::/path" (version 2), "4:memory:/path" and "7:cpu,memory:/path"
- * (version 1). */
+/* Copy the path from a line of /proc/self/cgroup that concerns memory: "0::/path" (version 2),
+ * "4:memory:/path" or "7:cpu,memory:/path" (version 1). Returns 0 for other lines. */
 static int path_of(char path[PATH_MAX], const char *line, int version)
 {
     const char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;

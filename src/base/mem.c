@@ -1,3 +1,4 @@
+/* Allocation, the meter and the growing buffer; see the header. */
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 _Atomic long mote__alloc_fail_at;
 
+/* Whether the fault counter makes this allocation fail. */
 static int fault(void)
 {
     long at = atomic_load_explicit(&mote__alloc_fail_at, memory_order_relaxed);

@@ -1,3 +1,4 @@
+/* Atomic replacement of a file by rename(2); see the header. */
 #include "base/replace.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 enum { MAX_LINKS = 40, MAX_TRIES = 100 };
 
-/* "/dev/fd/N" and its other names: N, or -1. */
+/* The N of "/dev/fd/N" and of the other names of a descriptor; -1 for other paths. */
 static int named_descriptor(const char *path)
 {
     static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/" };
@@ -30,15 +31,16 @@ static int named_descriptor(const char *path)
     return -1;
 }
 
-/* The folder part of a path, with its slash; "" where there is none. */
+/* Bytes of the folder part of a path, its slash included; 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Follow the last part of `path` as long as it is a link: malloc'd, or NULL with errno. Stops at
- * the name of a descriptor, as what the kernel's link there says cannot always be opened. */
+/* Follow `path` while its last component is a symbolic link. Returns a malloc'd path, or NULL with
+ * errno. Stops at the name of a descriptor: the kernel's link there ("pipe:[123]") may not be a
+ * path that can be opened. */
 static char *follow(const char *path)
 {
     char *at = strdup(path);
@@ -68,8 +70,9 @@ static char *follow(const char *path)
     return NULL;
 }
 
-/* A new file beside the target, of the same file system; its name is short, so that a long target
- * fits too. */
+/* Create the temporary file in the target's folder, so that it is on the same file system. Its name
+ * does not contain the target's, which may already have the maximum length. Returns a descriptor,
+ * or -1 with errno. */
 static int open_beside(mote__replace *r, mode_t mode)
 {
     static _Atomic unsigned serial;
@@ -93,8 +96,8 @@ static int open_beside(mote__replace *r, mode_t mode)
     return fd;
 }
 
-/* Who may read the old file may read the new one, and nobody else. Where the owner cannot be kept,
- * the bits go that would mean another group. */
+/* Give the new file the owner, group and permissions of the old one, so that nobody else may read
+ * it. If the group cannot be kept, the group's permissions are removed. */
 static int take_over(int fd, const struct stat *old)
 {
     mode_t mode = old->st_mode & 0777;
@@ -103,7 +106,7 @@ static int take_over(int fd, const struct stat *old)
     return fchmod(fd, mode);
 }
 
-/* A descriptor to write to, or -1 with errno. */
+/* Open the descriptor to write to: the target itself or the temporary file. -1 with errno. */
 static int open_target(mote__replace *r, mode_t mode)
 {
     struct stat old;
@@ -163,8 +166,8 @@ int mote__replace_begin(mote__replace *r, const char *path, unsigned mode, mote_
     return failed(r, why, err);
 }
 
-/* So that the rename itself survives a power cut. Some file systems refuse to sync a folder; the
- * file is whole anyway. */
+/* Sync the folder of `path`, so that the rename survives a power cut. Errors are ignored: some file
+ * systems cannot sync a folder, and the file is complete either way. */
 static void sync_folder(const char *path)
 {
     size_t n = folder_length(path);

@@ -1,3 +1,4 @@
+/* The thread pool: how a loop's pieces are handed out, and how workers sleep. */
 #include "base/threads.h"
 
 #include <pthread.h>
@@ -13,15 +14,16 @@
 #endif
 
 /* How a loop runs. The caller writes the job, then opens the gate with a new generation. A worker
- * that sees an open gate joins by counting itself in, takes pieces from `next` until none is left,
- * and counts itself out. The caller takes pieces too; when none is left it closes the gate and
- * waits for those inside. A worker that the system does not run at the moment is not waited for: it
- * finds the gate closed later. So a busy machine costs the share of its cores and no more.
+ * that sees an open gate increments the count of workers inside, takes pieces from `next` until
+ * none is left, and decrements the count. The caller takes pieces too; when none is left it closes
+ * the gate and waits until the count is 0. A worker that was not scheduled in the meantime is not
+ * waited for: it finds the gate closed. So a worker that loses its core to another process delays a
+ * loop only if it has already joined.
  *
- * gate: bits 63..32 generation, bit 31 open, bits 30..0 workers inside. The job's fields change
- * only while it is closed and empty. Sleeping: a worker that found nothing for SPINS rounds waits
- * on the condition variable; `sleepers` is changed only under the mutex, and the caller broadcasts
- * under it when somebody sleeps. */
+ * gate: bits 63..32 generation, bit 31 open, bits 30..0 number of workers inside. The job's fields
+ * (body, ctx, n, grain) change only while the gate is closed and nobody is inside. A worker that
+ * finds no job in SPINS rounds waits on the condition variable. `sleepers` changes only under the
+ * mutex; the caller broadcasts under the mutex if it is not 0. */
 enum { SPINS = 4000, SHARES = 3 };
 #define OPEN ((uint64_t)1 << 31)
 #define INSIDE(gate) ((gate) & (OPEN - 1))
@@ -41,14 +43,15 @@ struct mote__pool {
     _Atomic size_t next;
 };
 
+/* The argument of a new thread; the thread frees it. */
 struct start {
     mote__pool *pool;
     int thread;
 };
 
-/* Pieces are large at first, a share of what is left, and end with `grain`: few visits to the
- * counter, neighbouring iterations for one thread, and still nobody waits long for the last piece.
- */
+/* Take pieces until none is left. A piece is a fraction of the remaining iterations, at least
+ * `grain`: large at first, for few accesses to the counter and neighbouring iterations in one
+ * thread; small at the end, so that threads finish at about the same time. */
 static void take_pieces(mote__pool *p, int thread)
 {
     size_t n = p->n, grain = p->grain, shares = SHARES * (size_t)p->n_threads;
@@ -65,7 +68,7 @@ static void take_pieces(mote__pool *p, int thread)
     }
 }
 
-/* Join the open job unless it is the one of generation `seen`; true if inside. */
+/* Join the open job unless its generation is `seen`. Returns 1 and sets *generation if joined. */
 static int join(mote__pool *p, uint32_t seen, uint32_t *generation)
 {
     uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
@@ -170,7 +173,7 @@ void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body,
     p->grain = grain;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     uint32_t generation = GENERATION(atomic_load_explicit(&p->gate, memory_order_relaxed)) + 1;
-    generation += generation == 0; /* 0 is what a new worker has seen */
+    generation += generation == 0; /* 0 is the initial `seen` of a worker */
     atomic_store(&p->gate, (uint64_t)generation << 32 | OPEN);
     if (atomic_load(&p->sleepers)) {
         pthread_mutex_lock(&p->mutex);
@@ -183,7 +186,7 @@ void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body,
         if (spins < SPINS)
             relax();
         else
-            /* a worker was stopped in the middle of a piece */
+            /* a worker was preempted in the middle of a piece */
             sched_yield();
         gate = atomic_load_explicit(&p->gate, memory_order_acquire);
     }

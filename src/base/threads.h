@@ -1,8 +1,8 @@
-/* Threads: a small pool that runs one parallel loop at a time.
+/* A small thread pool that runs one parallel loop at a time.
  *
- * Workers spin a little before they sleep, because a decode step is hundreds of short loops in a
- * row. The split of the iterations over threads never influences results: each iteration must write
- * only its own outputs. */
+ * Workers spin for a short time before they sleep, because a decode step is hundreds of short loops
+ * in a row. How iterations are split over threads varies from run to run, so each iteration must
+ * write only its own outputs; then results do not depend on the split. */
 #ifndef MOTE_BASE_THREADS_H
 #define MOTE_BASE_THREADS_H
 
@@ -10,15 +10,19 @@
 
 typedef struct mote__pool mote__pool;
 
-/* n_threads >= 1 counts the caller. NULL when out of memory or threads. */
+/* n_threads >= 1 includes the calling thread. Owned by the caller. NULL: out of memory, or a thread
+ * could not be created. */
 mote__pool *mote__pool_create(int n_threads);
+/* Stops and joins the workers; no loop may be running. NULL does nothing. */
 void mote__pool_destroy(mote__pool *pool);
+/* Number of threads, the caller included; 1 for a NULL pool. */
 int mote__pool_threads(const mote__pool *pool);
 
-/* Run body(ctx, begin, end, thread) over [0, n), cut into pieces that threads take in turn:
- * multiples of `grain` iterations (but for the last one), smaller towards the end. thread is in [0,
- * mote__pool_threads). Returns when all are done. A NULL pool runs everything in the caller. Not
- * reentrant: a body must not start another loop on the same pool. */
+/* Call body(ctx, begin, end, thread) for pieces that together cover [0, n) once. A piece is a
+ * multiple of `grain` iterations, except the last one. `thread` is in [0, mote__pool_threads); two
+ * calls with the same `thread` never overlap. Returns when all pieces are done. A NULL pool runs
+ * everything in the caller. One loop at a time: a body must not start another loop on the same
+ * pool, nor may two threads. */
 typedef void (*mote__pool_body)(void *ctx, size_t begin, size_t end, int thread);
 void mote__pool_for(mote__pool *pool, size_t n, size_t grain, mote__pool_body body, void *ctx);
 

@@ -1,4 +1,4 @@
-/* Owns the definition of valid UTF-8 and of its repair; see the header for the rule. */
+/* Owns the definition of valid UTF-8 and its repair; the header has the rule. */
 #include "base/utf8.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ int mote__utf8_step(const uint8_t *p, size_t n, uint32_t *cp)
     if (b < 0xC2 || b > 0xF4)
         return -1;
     int length = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-    /* the second byte's range keeps out overlong forms, surrogates and what lies above U+10FFFF */
+    /* the range of the second byte excludes overlong forms, surrogates and values above U+10FFFF */
     uint8_t low = b == 0xE0   ? 0xA0
                   : b == 0xF0 ? 0x90
                               : 0x80,

@@ -1,6 +1,6 @@
-/* UTF-8 at its strictest: one decoder step, and repair of invalid text. What is not UTF-8 becomes
- * U+FFFD, one for each maximal subpart (Unicode standard, section 3.9, and the WHATWG decoder): a
- * cut-off character is one, each stray byte is one. */
+/* Strict UTF-8: decoding one character, and repair of invalid text. Repair replaces each maximal
+ * subpart of invalid bytes by U+FFFD (Unicode standard, section 3.9, and the WHATWG decoder): a
+ * truncated character gives one U+FFFD, and so does each stray byte. */
 #ifndef MOTE_BASE_UTF8_H
 #define MOTE_BASE_UTF8_H
 
@@ -9,22 +9,23 @@
 
 #include "base/mem.h"
 
-/* One step at p[0..n), n >= 1. A whole character: returns its length (1-4), *cp set. Invalid bytes:
- * returns minus the length of the maximal subpart (-1..-3). The start of a character that more
- * bytes could complete: returns 0. */
+/* Decode one character at p[0..n), n >= 1. Valid: returns its length (1..4) and sets *cp. Invalid:
+ * returns minus the length of the maximal subpart (-1..-3). Incomplete, more bytes could make it
+ * valid: returns 0. */
 int mote__utf8_step(const uint8_t *p, size_t n, uint32_t *cp);
 
-/* Writes cp (at most 0x10FFFF, not a surrogate) to out[4]; returns its length. */
+/* Encode cp (at most 0x10FFFF, not a surrogate) to out, which has room for 4 bytes; returns the
+ * length. */
 int mote__utf8_write(uint8_t *out, uint32_t cp);
 
-/* Length of the valid prefix of p[0..n). */
+/* Length in bytes of the longest valid prefix of p[0..n) that ends at a character boundary. */
 size_t mote__utf8_valid(const uint8_t *p, size_t n);
 
-/* Append p[0..n) to out with everything invalid replaced; a cut-off character at the end counts as
- * invalid. */
+/* Append p[0..n) to out with invalid bytes replaced; an incomplete character at the end is invalid.
+ * 0 or MOTE_ENOMEM. */
 int mote__utf8_repair(mote__buf *out, const uint8_t *p, size_t n);
 
-/* Length of the character that starts with byte b, in text known to be valid. */
+/* Length in bytes of the character whose first byte is b, in valid text. */
 static inline unsigned mote__utf8_length(uint8_t b)
 {
     return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;

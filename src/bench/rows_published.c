@@ -91,12 +91,12 @@ static int check_token(published *x, size_t depth)
     const mote__kern_ops *kern = net->kern, *other = b->env[MOTE_BENCH_AVX2].kern
                                                          ? b->env[MOTE_BENCH_AVX2].kern
                                                          : kern;
-    net->pool = net->linear.pool = NULL;
-    net->kern = net->linear.kern = other;
+    net->pool = NULL;
+    net->kern = other;
     if (!rc)
         rc = token(x, depth, x->again, unused, NULL, NULL);
-    net->pool = net->linear.pool = pool;
-    net->kern = net->linear.kern = kern;
+    net->pool = pool;
+    net->kern = kern;
     if (rc)
         return mote__bench_fail(b, rc, "out of memory in a pass");
     for (size_t i = 0; i < net->config.vocab_size; i++)
@@ -253,18 +253,24 @@ static int cache_work(published *x, size_t depth, double *seconds)
     struct stamps at = { 0, 0 };
     mote__trace trace = { &at, NULL, note_f32, note_i32 };
     mote__pass *p = &x->thin.pass;
-    mote__segment segment = {
+    mote__extent extent = {
         .seq = &x->long_seq.seq, .pos = depth - 1, .n = 1, .publish_from = UINT64_MAX
     };
     mote__synthetic_seq_at(&x->long_seq, depth - 1);
-    int rc = mote__pass_begin(p, &segment, 1);
+    int rc = mote__pass_begin(p, &extent, 1);
     seconds[0] = seconds[1] = 0;
     for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS && !rc; l++) {
-        mote__bench_floats(p->x, x->thin.net.config.hidden_size, 60 + l);
-        if ((rc = mote__attention_window(p, l)))
+        mote__backend_pass *b = p->of[0];
+        mote__bench_floats(mote__cpu_pass_of(b)->x, x->thin.net.config.hidden_size, 60 + l);
+        const mote__layer_plan *plan = &x->thin.net.plan[l];
+        if ((rc = b->ops->window(b, l)))
             break;
         x->thin.net.trace = &trace;
-        rc = mote__attention(p, l);
+        rc = b->ops->queries(b, l);
+        if (!rc && (plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX))
+            rc = b->ops->select(b, l);
+        if (!rc)
+            rc = b->ops->attend(b, l);
         double end = mote__bench_now();
         x->thin.net.trace = NULL;
         seconds[0] += mote__stage_count[l] * (at.topk - at.q);
@@ -285,12 +291,12 @@ static void run_cache_work(void *ctx, mote__bench_env *env)
     mote__pool *pool = net->pool;
     const mote__kern_ops *kern = net->kern;
     double part[2];
-    net->pool = net->linear.pool = env->pool;
-    net->kern = net->linear.kern = env->kern;
+    net->pool = env->pool;
+    net->kern = env->kern;
     int rc = cache_work(m->x, m->depth, part);
     m->rc = rc ? rc : m->rc;
-    net->pool = net->linear.pool = pool;
-    net->kern = net->linear.kern = kern;
+    net->pool = pool;
+    net->kern = kern;
 }
 
 static int cache_rows(published *x)

@@ -255,9 +255,9 @@ static int decode_rows(mote__bench *b, mote_model *m)
     mote__pool *pool = net->pool;
     const mote__kern_ops *kern = net->kern;
     if (!rc && b->n_threads > 1) {
-        net->pool = net->linear.pool = NULL;
+        net->pool = NULL;
         rc = decode_time(b, m, s, at, n, &one);
-        net->pool = net->linear.pool = pool;
+        net->pool = pool;
         if (!rc)
             rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads",
                                                         shape,
@@ -272,9 +272,9 @@ static int decode_rows(mote__bench *b, mote_model *m)
                                                         "thread; the target is about the value" });
     }
     if (!rc && b->env[MOTE_BENCH_AVX2].kern) {
-        net->kern = net->linear.kern = b->env[MOTE_BENCH_AVX2].kern;
+        net->kern = b->env[MOTE_BENCH_AVX2].kern;
         rc = decode_time(b, m, s, at, n, &avx2);
-        net->kern = net->linear.kern = kern;
+        net->kern = kern;
         if (!rc)
             rc = mote__bench_add(b, &(mote__bench_row){ "decode, AVX2-only",
                                                         shape,

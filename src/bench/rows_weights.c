@@ -10,6 +10,7 @@
 
 #include "bench/bench.h"
 #include "kern/lanes.h"
+#include "model/cpu/pass.h"
 #include "model/net.h"
 #include "num/formats.h"
 

@@ -1,4 +1,5 @@
 #include "bench/synthetic.h"
+#include "model/kv_shape.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -255,8 +256,7 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     s->vector_floats = count.floats;
     s->memory = mote__bench_pages(s->memory_bytes);
     s->vectors = mote__alloc(&s->meter, MOTE_MEM_WEIGHTS, s->vector_floats * sizeof(float));
-    if (!s->experts || !net->token_map || !s->memory || !s->vectors ||
-        mote__linear_init(&net->linear, env->kern, env->pool, &s->meter)) {
+    if (!s->experts || !net->token_map || !s->memory || !s->vectors) {
         mote__synthetic_close(s);
         return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for %zu MiB of random weights",
                                 s->memory_bytes >> 20);
@@ -274,12 +274,15 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
         s->experts[i] = s->set[i % c->n_routed_experts % s->n_set];
     for (size_t i = 0; i < c->vocab_size; i++)
         net->token_map[i] = (int32_t)i;
+    mote__kv_shape shape;
     mote__kv_spec spec;
     mote__kv_layout layout;
-    rc = mote__kv_spec_parse(&spec, NULL, c, b->err);
+    mote__kv_shape_of(&shape, c);
+    rc = mote__kv_spec_parse(&spec, NULL, &shape, b->err);
     if (!rc) {
-        mote__kv_layout_init(&layout, c, &spec);
+        mote__kv_layout_init(&layout, &shape, &spec);
         mote__kv_pool_init(&s->kv_pool, &layout, &s->meter);
+        mote__net_use(net, mote__cpu_backend());
         mote__pass_init(&s->pass, net);
         s->open = 1;
     } else {
@@ -294,8 +297,6 @@ void mote__synthetic_close(mote__synthetic *s)
         mote__pass_deinit(&s->pass);
         mote__kv_pool_deinit(&s->kv_pool);
     }
-    if (s->net.linear.kern)
-        mote__linear_deinit(&s->net.linear);
     mote__free(&s->meter, MOTE_MEM_WEIGHTS, s->vectors, s->vector_floats * sizeof(float));
     mote__bench_unpages(s->memory, s->memory_bytes);
     free(s->net.token_map);
@@ -316,7 +317,7 @@ static void fill_blocks(void *ctx, size_t begin, size_t end, int thread)
     const struct random_blocks *r = ctx;
     const mote__kv_layout *l = &r->kv->pool->layout;
     for (size_t i = begin; i < end; i++) {
-        uint8_t *data = r->kv->blocks[i]->data;
+        uint8_t *data = mote__kv_block_here(r->kv->blocks[i]);
         for (size_t at = 0; at < l->block_bytes; at += 8) {
             uint64_t u = mote__bench_random(r->seed + i, at);
             memcpy(data + at, &u, l->block_bytes - at < 8 ? l->block_bytes - at : 8);
@@ -336,11 +337,13 @@ int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic
 {
     const mote__config *c = &s->net.config;
     const mote__kv_spec *spec = &s->kv_pool.layout.spec;
+    mote__kv_shape shape;
+    mote__kv_shape_of(&shape, c);
     memset(q, 0, sizeof *q);
     q->n_tokens = n_tokens;
     q->ids = calloc(n_tokens, sizeof *q->ids);
     mote__kv_cache_init(&q->seq.kv, &s->kv_pool);
-    int rc = !q->ids || mote__kv_state_init(&q->seq.state, c, spec, &s->meter);
+    int rc = !q->ids || mote__kv_state_init(&q->seq.state, &shape, spec, &s->meter);
     if (!rc && from)
         rc = mote__kv_cache_fork(&q->seq.kv, &from->seq.kv, n_tokens - 1);
     if (!rc && !from && !(rc = mote__kv_reserve(&q->seq.kv, 0, n_tokens)))
@@ -402,15 +405,15 @@ static void count_experts(const mote__synthetic *s, size_t layer, size_t *picked
 {
     const mote__config *c = &s->net.config;
     const mote__expert *mine = s->layers[layer].experts;
-    size_t n = s->pass.n_rows * c->n_experts_per_token;
+    const int32_t *id = mote__cpu_pass_of(s->pass.holds)->expert_id;
+    size_t n = s->pass.batch.n_rows * c->n_experts_per_token;
     *picked = *read = 0;
     for (size_t e = 0; e < c->n_routed_experts; e++) {
         int used = 0, again = 0;
         for (size_t i = 0; i < n && !used; i++)
-            used = s->pass.expert_id[i] == (int32_t)e;
+            used = id[i] == (int32_t)e;
         for (size_t i = 0; i < n && used && !again; i++)
-            again = s->pass.expert_id[i] < (int32_t)e &&
-                    mine[s->pass.expert_id[i]].w1.data == mine[e].w1.data;
+            again = id[i] < (int32_t)e && mine[id[i]].w1.data == mine[e].w1.data;
         *picked += used != 0;
         *read += used && !again;
     }
@@ -421,18 +424,19 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
                          double *seconds, size_t *union_experts, size_t *union_read)
 {
     enum { MOST = 16 };
-    mote__segment segments[MOST];
+    mote__extent extents[MOST];
     uint32_t last[MOST];
     mote__pass *p = &s->pass;
     for (size_t i = 0; i < n_seqs && i < MOST; i++)
-        segments[i] = (mote__segment){
+        extents[i] = (mote__extent){
             .seq = &seqs[i]->seq, .pos = held, .n = n, .publish_from = held
         };
     double t = mote__bench_now();
-    int rc = mote__pass_begin(p, segments, n_seqs);
+    int rc = mote__pass_begin(p, extents, n_seqs);
     if (rc)
         return rc;
-    mote__pass_embed(p);
+    if ((rc = mote__pass_embed(p)))
+        return rc;
     seconds[MOTE_STAGE_EMBED] += since(&t);
     for (size_t l = 0; l < layers && !rc; l++) {
         if (l == s->net.config.decoder_start) {
@@ -440,12 +444,12 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
                 break;
             seconds[MOTE_STAGE_PUBLISH] += since(&t);
             for (size_t i = 0; i < n_seqs; i++) {
-                segments[i].publish_from = UINT64_MAX;
-                segments[i].skip = n - (decoder_rows < n ? decoder_rows : n);
+                extents[i].publish_from = UINT64_MAX;
+                extents[i].skip = n - (decoder_rows < n ? decoder_rows : n);
             }
             if (decoder_rows == 0)
                 return 0;
-            mote__pass_list_rows(p);
+            mote__batch_list_rows(&p->batch);
         }
         since(&t);
         rc = mote__pass_layers(p, l, l + 1);
@@ -455,14 +459,14 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
         since(&t);
         if (!rc && l == 0 && s->net.config.n_engram_layers) {
             s->net.plan[0].engram = 0;
-            rc = mote__engram_add(p, 0);
+            rc = p->holds->ops->engram(p->holds, 0);
             s->net.plan[0].engram = -1;
             seconds[MOTE_STAGE_ENGRAM] += since(&t);
         }
     }
     if (!rc && logits) {
-        for (size_t r = 0, i = 0; r < p->n_rows; r++)
-            if (p->rows[r].pos + 1 == held + n)
+        for (size_t r = 0, i = 0; r < p->batch.n_rows; r++)
+            if (p->batch.rows[r].pos + 1 == held + n)
                 last[i++] = (uint32_t)r;
         since(&t);
         rc = mote__pass_logits(p, last, n_seqs, logits);
@@ -474,11 +478,12 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
 void mote__synthetic_spread(mote__synthetic *s, size_t layer)
 {
     const mote__config *c = &s->net.config;
-    size_t n = s->pass.n_rows * c->n_experts_per_token;
+    const int32_t *id = mote__cpu_pass_of(s->pass.holds)->expert_id;
+    size_t n = s->pass.batch.n_rows * c->n_experts_per_token;
     for (size_t e = 0; e < c->n_routed_experts; e++) {
         int used = 0;
         for (size_t i = 0; i < n; i++)
-            used |= s->pass.expert_id[i] == (int32_t)e;
+            used |= id[i] == (int32_t)e;
         if (used)
             s->layers[layer].experts[e] = s->set[s->next_expert++ % s->n_set];
     }

@@ -12,6 +12,7 @@
 
 #include "bench/bench.h"
 #include "model/cpu/pass.h"
+#include "model/layer.h"
 
 typedef enum mote__stage {
     /* = the layers, in order */

@@ -4,7 +4,7 @@
 
 #include "text/tokenizer.h"
 #include "text/wording.h"
-#include "model/cpu/pass.h"
+#include "model/layer.h"
 #include "store/store.h"
 
 struct mote_model {

@@ -38,12 +38,6 @@ static int append(json_t *rows, size_t layer, const char *part, const mote__kvfm
                         sqrt(s->rounding / norm), "error", sqrt(s->error / norm)));
 }
 
-static void main_of(float *dst, const mote_session *s, size_t source, size_t entry, size_t dim)
-{
-    mote__kv_ref ref = mote__kv_main(&s->seq.kv, source, entry);
-    s->seq.kv.pool->layout.source[source].main->decode(dst, ref.codes, ref.scales, dim);
-}
-
 static void window_of(float *dst, const mote_session *s, size_t layer, uint64_t pos, size_t dim)
 {
     mote__kv_ref ref = mote__kv_window(&s->seq.state, layer, pos);
@@ -59,8 +53,8 @@ static int compare(json_t *rows, const mote_session *s, const mote_session *base
         sums m = { 0 }, x = { 0 };
         const mote__kv_source *src = &s->seq.kv.pool->layout.source[i];
         for (size_t e = 0; e < s->seq.kv.n_entries[i] && e < base->seq.kv.n_entries[i]; e++) {
-            main_of(a, s, i, e, c->head_dim);
-            main_of(b, base, i, e, c->head_dim);
+            mote__kv_main_decode(a, &s->seq.kv, i, e);
+            mote__kv_main_decode(b, &base->seq.kv, i, e);
             add(&m, a, b, scratch, c->head_dim, src->main);
             mote__kv_index_decode(a, &s->seq.kv, i, e);
             mote__kv_index_decode(b, &base->seq.kv, i, e);

@@ -2,6 +2,8 @@
 #include "engine/engine.h"
 #include "text/chat.h"
 #include "file/explain.h"
+#include "model/cpu/pass.h"
+#include "model/kv_shape.h"
 #include "model/place.h"
 
 #include <jansson.h>
@@ -203,8 +205,9 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress,
                                                p->progress_ctx, err)))
         return rc;
-    if (!net->pool || mote__linear_init(&net->linear, net->kern, net->pool, &m->meter))
+    if (!net->pool)
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
+    mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
     m->chunk_rows = mote__chunk_rows(net);
     m->net_open = 1;
@@ -257,8 +260,6 @@ void mote_model_close(mote_model *m)
         return;
     if (m->net_open)
         mote__pass_deinit(&m->pass);
-    if (m->net.linear.kern)
-        mote__linear_deinit(&m->net.linear);
     while (m->pools) {
         struct pool_list *p = m->pools;
         m->pools = p->next;
@@ -277,8 +278,10 @@ void mote_model_close(mote_model *m)
 
 mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
 {
+    mote__kv_shape shape;
     mote__kv_layout layout;
-    mote__kv_layout_init(&layout, &m->net.config, spec);
+    mote__kv_shape_of(&shape, &m->net.config);
+    mote__kv_layout_init(&layout, &shape, spec);
     for (struct pool_list *p = m->pools; p; p = p->next) {
         int same = 1;
         for (size_t i = 0; i < layout.n_sources; i++)
@@ -290,7 +293,7 @@ mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
     struct pool_list *p = mote__alloc(&m->meter, MOTE_MEM_KV_SLACK, sizeof *p);
     if (!p)
         return NULL;
-    mote__kv_pool_init(&p->pool, &layout, &m->meter);
+    mote__kv_pool_init_in(&p->pool, &layout, m->net.kv_memory, &m->meter);
     p->next = m->pools;
     m->pools = p;
     return &p->pool;
@@ -301,7 +304,7 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
     const mote__config *c = &m->net.config;
     *info = (mote_model_info){
         .family = c->family,
-        .kv = mote__kv_default(c),
+        .kv = mote__kv_default(c->arch == MOTE_ARCH_DENSE),
         .has_chat = c->arch == MOTE_ARCH_V41,
         .n_layers = c->n_layers,
         .n_encoder_layers = c->decoder_start < c->n_layers ? c->decoder_start : 0,

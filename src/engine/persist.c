@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "model/kv_shape.h"
 #include "file/fingerprint.h"
 #include "kv/snapshot_bytes.h"
 
@@ -47,7 +48,9 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
     mote__kv_spec spec = layout->spec;
     /* pools are shared by sessions with different windows */
     spec.window = s->seq.state.fmt->id;
-    char *kv = mote__kv_spec_text(&spec, c);
+    mote__kv_shape shape;
+    mote__kv_shape_of(&shape, c);
+    char *kv = mote__kv_spec_text(&spec, &shape);
     if (!kv)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
     char math[32];

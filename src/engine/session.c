@@ -5,14 +5,17 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "model/kv_shape.h"
 
 int mote_session_create(mote_session **out, mote_model *model, const mote_session_params *params,
                         mote_err *err)
 {
     *out = NULL;
     const mote__config *c = &model->net.config;
+    mote__kv_shape shape;
     mote__kv_spec spec;
-    int rc = mote__kv_spec_parse(&spec, params ? params->kv : NULL, c, err);
+    mote__kv_shape_of(&shape, c);
+    int rc = mote__kv_spec_parse(&spec, params ? params->kv : NULL, &shape, err);
     if (rc)
         return rc;
     size_t limit = params && params->max_context ? params->max_context : c->max_context;
@@ -22,7 +25,7 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
                           c->max_context);
     mote_session *s = mote__alloc(&model->meter, MOTE_MEM_OTHER, sizeof *s);
     mote__kv_pool *pool = mote__model_pool(model, &spec);
-    if (!s || !pool || mote__kv_state_init(&s->seq.state, c, &spec, &model->meter)) {
+    if (!s || !pool || mote__kv_state_init(&s->seq.state, &shape, &spec, &model->meter)) {
         mote__free(&model->meter, MOTE_MEM_OTHER, s, sizeof *s);
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a session");
     }

@@ -135,45 +135,53 @@ static void finish(struct job *j)
         s->origin = s->prefill == MOTE_PREFILL_BOUNDED ? j->k.decoder_begin : 0;
 }
 
-/* Logits of the live rows that were asked for, into the sessions' buffers. */
-static int take_logits(mote_model *m, const struct job *jobs, const mote__segment *segments,
-                       const size_t *job_of, mote_err *err)
+/* Logits of n rows (numbers into the batch's), into the sessions' buffers. */
+static int take_batch(mote_model *m, const struct job *jobs, const size_t *job_of,
+                      const uint32_t *rows, size_t n, mote_err *err)
 {
     mote__pass *p = &m->pass;
-    size_t vocab = m->net.config.vocab_size, n = 0;
-    uint32_t *rows = p->slots; /* no longer needed in this pass */
-    for (size_t r = 0; r < p->n_rows; r++) {
-        const struct job *j = &jobs[job_of[p->rows[r].segment]];
-        mote_logits_rows want = j->feed->logits;
-        if (want == MOTE_LOGITS_ALL || (want == MOTE_LOGITS_LAST && p->rows[r].pos + 1 == j->k.end))
-            rows[n++] = (uint32_t)r;
-    }
-    (void)segments;
-    /* one product for all sessions when it fits a buffer of moderate size; the head is the largest
-     * matrix of a small step */
-    enum { BATCH = 32 };
-    mote__buf *out = &p->work;
-    for (size_t at = 0; at < n; at += BATCH) {
-        size_t batch = n - at < BATCH ? n - at : BATCH;
-        if (mote__buf_reserve(out, batch * vocab * sizeof(float)) ||
-            mote__pass_logits(p, rows + at, batch, out->data))
-            return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits", batch);
-        for (size_t i = 0; i < batch; i++) {
-            const mote__row *row = &p->rows[rows[at + i]];
-            mote_session *s = jobs[job_of[row->segment]].s;
-            const float *src = (const float *)out->data + i * vocab;
-            for (size_t v = 0; v < vocab; v++)
-                if (!isfinite(src[v]))
-                    return mote__fail(
-                        err, MOTE_EFORMAT,
-                        "%s: the logits of position %zu are not finite: the weights are damaged",
-                        m->path, (size_t)row->pos);
-            if (s->n_logits == 0)
-                s->first_logits = (size_t)row->pos;
-            memcpy((float *)s->logits.data + s->n_logits++ * vocab, src, vocab * sizeof *src);
-        }
+    mote__buf *out = &p->logits;
+    size_t vocab = m->net.config.vocab_size;
+    if (mote__buf_reserve(out, n * vocab * sizeof(float)) ||
+        mote__pass_logits(p, rows, n, out->data))
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits", n);
+    for (size_t i = 0; i < n; i++) {
+        const mote__row *row = &p->batch.rows[rows[i]];
+        mote_session *s = jobs[job_of[row->extent]].s;
+        const float *src = (const float *)out->data + i * vocab;
+        for (size_t v = 0; v < vocab; v++)
+            if (!isfinite(src[v]))
+                return mote__fail(
+                    err, MOTE_EFORMAT,
+                    "%s: the logits of position %zu are not finite: the weights are damaged",
+                    m->path, (size_t)row->pos);
+        if (s->n_logits == 0)
+            s->first_logits = (size_t)row->pos;
+        memcpy((float *)s->logits.data + s->n_logits++ * vocab, src, vocab * sizeof *src);
     }
     return 0;
+}
+
+/* Logits of the live rows that were asked for. One product for all sessions when it fits a buffer
+ * of moderate size; the head is the largest matrix of a small step. */
+static int take_logits(mote_model *m, const struct job *jobs, const size_t *job_of, mote_err *err)
+{
+    enum { BATCH = 32 };
+    const mote__batch *b = &m->pass.batch;
+    uint32_t rows[BATCH];
+    size_t n = 0;
+    int rc = 0;
+    for (size_t r = 0; r < b->n_rows && !rc; r++) {
+        const struct job *j = &jobs[job_of[b->rows[r].extent]];
+        mote_logits_rows want = j->feed->logits;
+        if (want == MOTE_LOGITS_ALL || (want == MOTE_LOGITS_LAST && b->rows[r].pos + 1 == j->k.end))
+            rows[n++] = (uint32_t)r;
+        if (n == BATCH) {
+            rc = take_batch(m, jobs, job_of, rows, n, err);
+            n = 0;
+        }
+    }
+    return rc || n == 0 ? rc : take_batch(m, jobs, job_of, rows, n, err);
 }
 
 /* Blocks go to the store as soon as the pass that ends them is done, so that a step which is
@@ -182,15 +190,16 @@ static int take_logits(mote_model *m, const struct job *jobs, const mote__segmen
 static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job_of, size_t n,
                         mote_err *err)
 {
-    const mote__pass *p = &m->pass;
-    const mote__config *c = &m->net.config;
-    int stored = 0;
+    int stored = 0, rc;
+    mote__carry carry;
     for (size_t i = 0; i < n; i++)
         stored |= jobs[job_of[i]].s->store != NULL;
+    if (stored && (rc = mote__pass_carry(&m->pass, &carry)))
+        return mote__fail(err, rc, "the encoder's output cannot be read");
     uint32_t largest = 0;
-    for (size_t i = 0, all = stored ? p->n_slots * c->hc_mult * c->hidden_size : 0; i < all; i++) {
+    for (size_t i = 0, all = stored ? carry.n_tokens * carry.h_width : 0; i < all; i++) {
         uint32_t bits;
-        memcpy(&bits, p->h + i, sizeof bits);
+        memcpy(&bits, carry.h + i, sizeof bits);
         bits &= 0x7fffffff;
         largest = bits > largest ? bits : largest;
     }
@@ -205,7 +214,7 @@ static int offer_blocks(mote_model *m, const struct job *jobs, const size_t *job
 
 /* One pass over the next rows of as many sessions as fit. Returns the rows run, or a negative code.
  */
-static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *segments,
+static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__extent *extents,
                  size_t *job_of, mote_err *err)
 {
     const mote__config *c = &m->net.config;
@@ -215,20 +224,21 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
         size_t rows = j->k.end - j->at < room ? (size_t)(j->k.end - j->at) : room;
         if (rows == 0)
             continue;
-        segments[n] = (mote__segment){ .seq = &j->s->seq,
-                                       .pos = j->at,
-                                       .n = rows,
-                                       .apex = j->k.encoder_apex,
-                                       .publish_from = j->k.publish_from };
+        extents[n] = (mote__extent){ .seq = &j->s->seq,
+                                     .pos = j->at,
+                                     .n = rows,
+                                     .apex = j->k.encoder_apex,
+                                     .publish_from = j->k.publish_from };
         job_of[n++] = i;
         room -= rows;
         total += rows;
     }
     mote__pass *p = &m->pass;
-    if (mote__pass_begin(p, segments, n))
+    if (mote__pass_begin(p, extents, n))
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of activations", total);
-    mote__pass_embed(p);
-    int rc = mote__pass_layers(p, 0, c->decoder_start);
+    int rc = mote__pass_embed(p);
+    if (!rc)
+        rc = mote__pass_layers(p, 0, c->decoder_start);
     if (!rc)
         rc = mote__pass_publish_decoder(p);
     if (rc)
@@ -236,7 +246,7 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         struct job *j = &jobs[job_of[i]];
-        mote__segment *s = &segments[i];
+        mote__extent *s = &extents[i];
         uint64_t first = j->k.decoder_begin > s->pos ? j->k.decoder_begin - s->pos : 0;
         if (first > s->skip)
             s->skip = first < s->n ? (size_t)first : s->n;
@@ -249,11 +259,11 @@ static long pass(mote_model *m, struct job *jobs, size_t n_jobs, mote__segment *
     if (rc)
         return rc;
     if (left) {
-        mote__pass_list_rows(p);
+        mote__batch_list_rows(&p->batch);
         rc = mote__pass_layers(p, c->decoder_start, c->n_layers);
         if (rc)
             return mote__fail(err, rc, "out of memory in the decoder half (%zu rows)", left);
-        rc = take_logits(m, jobs, segments, job_of, err);
+        rc = take_logits(m, jobs, job_of, err);
         if (rc)
             return rc;
     }
@@ -265,9 +275,9 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds,
 {
     enum { ON_STACK = 8, KEEP_ROWS = 64 };
     struct job stack_jobs[ON_STACK], *jobs = stack_jobs;
-    mote__segment stack_segments[ON_STACK], *segments = stack_segments;
+    mote__extent stack_extents[ON_STACK], *extents = stack_extents;
     size_t stack_job_of[ON_STACK], *job_of = stack_job_of;
-    size_t done = 0, all = 0, bytes = n_feeds * (sizeof *jobs + sizeof *segments + sizeof *job_of);
+    size_t done = 0, all = 0, bytes = n_feeds * (sizeof *jobs + sizeof *extents + sizeof *job_of);
     void *memory = NULL;
     int rc = check(m, feeds, n_feeds, err);
     if (rc || n_feeds == 0)
@@ -278,8 +288,8 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds,
             return mote__fail(err, MOTE_ENOMEM, "out of memory for a step of %zu sessions",
                               n_feeds);
         jobs = memory;
-        segments = (mote__segment *)(jobs + n_feeds);
-        job_of = (size_t *)(segments + n_feeds);
+        extents = (mote__extent *)(jobs + n_feeds);
+        job_of = (size_t *)(extents + n_feeds);
     }
     for (size_t i = 0; i < n_feeds && !rc; i++) {
         jobs[i] = (struct job){ .s = feeds[i].session,
@@ -293,7 +303,7 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds,
             all += (size_t)(jobs[i].k.end - jobs[i].k.begin);
         }
         while (done < all && !rc) {
-            long n = pass(m, jobs, n_feeds, segments, job_of, err);
+            long n = pass(m, jobs, n_feeds, extents, job_of, err);
             if (n < 0)
                 rc = (int)n;
             else
@@ -308,7 +318,7 @@ int mote_step(mote_model *m, const mote_feed *feeds, size_t n_feeds,
             else
                 finish(&jobs[i]);
     }
-    if (m->pass.capacity > KEEP_ROWS)
+    if (m->pass.batch.capacity > KEEP_ROWS)
         mote__pass_shrink(&m->pass);
     mote__free(&m->meter, MOTE_MEM_SCRATCH, memory, bytes);
     return rc;

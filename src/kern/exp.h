@@ -1,11 +1,16 @@
 /* Constants of mote__exp_f32, shared by the scalar definition and the vector variants. Printed by
  * tools/exp_poly.py.
  *
- *   z = fma(x, log2(e), 1.5 * 2^23)      n = z - 1.5 * 2^23 (nearest integer)      i = low bits of
- * z r = fma(n, -ln2_hi, x)               exact                                     r = fma(n,
- * -ln2_lo, r) q = q4; q = fma(q, r, q3) ... q0     t = fma(q, r * r, r)                      y = 1
- * + t exp = (y * 2^(i >> 1)) * 2^(i - (i >> 1)): the first product is exact, the second rounds once
- * where it is denormal x < -104: 0, x > 88.73: infinity, NaN: NaN. */
+ *   z = fma(x, log2(e), 1.5 * 2^23)
+ *   n = z - 1.5 * 2^23                       the nearest integer; i = n
+ *   r = fma(n, -ln2_hi, x)                   exact
+ *   r = fma(n, -ln2_lo, r)
+ *   q = q4; q = fma(q, r, q3) ... q0
+ *   y = 1 + fma(q, r * r, r)
+ *   exp = (y * 2^(i >> 1)) * 2^(i - (i >> 1))
+ *
+ * The first product of exp is exact; the second rounds once if the result is denormal.
+ * x < -104 gives 0, x > 88.73 infinity, NaN gives NaN. */
 #ifndef MOTE_KERN_EXP_H
 #define MOTE_KERN_EXP_H
 

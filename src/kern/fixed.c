@@ -7,8 +7,8 @@
 #include "kern/lanes.h"
 #include "num/formats.h"
 
-/* 32 columns: their integers, and what 1 counts (0 and NaN if there is something that is no number)
- */
+/* Convert 32 columns to integers q; returns the value of the integer 1. If an input is a NaN or
+ * 2^MOTE_FX_RANGE or more, all q are 0 and the result is NaN. */
 static float quantise(int32_t q[32], const float *x)
 {
     /* v + MAGIC has the integer nearest to v (ties to even) in its low bits, for |v| <= 2^22 */
@@ -45,10 +45,10 @@ void mote__fx_arrange(void *dst, const float *x, size_t n_in)
             float unit = quantise(q, x + first) / 2;
             for (int i = 0; i < 32; i++) {
                 sum += q[i];
-                /* bytes 0, 1, 2 are now signed digits of base 256 */
+                /* bytes 0, 1, 2 are now signed digits in base 256 */
                 q[i] = (q[i] + 0x8080) ^ 0x8080;
             }
-            for (size_t v = 0; v < 8; v++) { /* word and oddness */
+            for (size_t v = 0; v < 8; v++) { /* word * 2 + odd */
                 const uint32_t *c = (const uint32_t *)(const void *)q + v / 2 * 8 + v % 2;
                 for (size_t limb = 0; limb < MOTE_FX_LIMBS; limb++) {
                     const unsigned s = 8 * (unsigned)limb;
@@ -64,6 +64,7 @@ void mote__fx_arrange(void *dst, const float *x, size_t n_in)
     }
 }
 
+/* The integer of column k of partial sum `lane`, from its limbs. */
 static int32_t integer_at(const uint8_t *chunk, size_t lane, size_t k)
 {
     const uint8_t *p = chunk + (k / 8 * 2 + k % 2) * MOTE_FX_LIMBS * 64 + lane * 4 + k % 8 / 2;

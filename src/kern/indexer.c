@@ -9,19 +9,20 @@
 #include "num/formats.h"
 #include "num/kvfmt.h"
 
-/* where column c of a head lies in mote__index_query.codes: within a word first the even columns,
- * then the odd ones, because a vector of key words gives its low nibbles (even columns) and its
- * high nibbles (odd ones) apart */
+/* Index of column c of a head in mote__index_query.codes: within a word the even columns come
+ * first, then the odd ones, because kernels split a vector of key words into low nibbles (even
+ * columns) and high nibbles (odd columns). */
 static size_t query_at(size_t c) { return c / 8 * 8 + c % 2 * 4 + c % 8 / 2; }
 
+/* Twice the value of an E2M1 code. */
 static int doubled(uint8_t code)
 {
     static const int8_t value[8] = { 0, 1, 2, 3, 4, 6, 8, 12 };
     return code & 8 ? -value[code & 7] : value[code & 7];
 }
 
-/* Groups of one head are brought to its smallest scale where that costs a factor of at most 8, so
- * that in most heads all groups have the same (kern.h). */
+/* Groups whose scale is at most 8 times the head's smallest are rescaled to the smallest, so that
+ * in most heads all groups have one scale (kern.h). */
 void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, const float *q,
                               size_t n_heads, size_t dim)
 {
@@ -38,7 +39,7 @@ void mote__index_query_encode(int8_t *codes, int32_t *code_sum, float *scales, c
                 codes[g * 32 + query_at(c)] = (int8_t)v;
                 any |= v;
             }
-            /* 0 for now: any scale does for zeros */
+            /* set below: the products of a group of zeros do not depend on its scale */
             scales[g] = any ? mote__e8m0_decode(scale) * 0.25f : 0;
             if (any && scales[g] < least)
                 least = scales[g];
@@ -81,7 +82,7 @@ void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, con
     assert(to + n <= 16 && from + n <= 16);
     to_codes += to * 4;
     codes += from * 4;
-    /* half a tile: the published block of candidates */
+    /* half a tile: the block size of the published model */
     if (n == 8)
         for (size_t w = 0; w < dim / 8; w++)
             memcpy(to_codes + w * 64, codes + w * 64, 32);
@@ -91,7 +92,7 @@ void mote__index_tile_move(uint8_t *to_codes, uint8_t *to_scales, size_t to, con
     memcpy(to_scales + to * (dim / 32), scales + from * (dim / 32), n * (dim / 32));
 }
 
-/* sum of products of the doubled codes of group g, query head h, entry e */
+/* Sum of products of doubled key codes and query codes for group g and entry e of a tile. */
 static int group_dot(const int8_t *query, const uint8_t *tile, size_t g, size_t e)
 {
     int sum = 0;
@@ -118,7 +119,7 @@ static void score_tiles(float *scores, const mote__index_query *q, const mote__i
                 d = mote__bf16_round(d);
                 s += mote__bf16_round((d < 0 ? 0 : d) * q->weights[h]);
             } else {
-                s = fmaf(d < 0 ? 0 : d, q->weights[h], s); /* written so that NaN stays NaN */
+                s = fmaf(d < 0 ? 0 : d, q->weights[h], s); /* NaN stays NaN */
             }
         }
         scores[i] = q->round_bf16 ? mote__bf16_round(s) : s;

@@ -1,4 +1,4 @@
-/* Which kernels are used: the tables of all levels, the choice among them, and MOTE_CPU_MASK. */
+/* The kernel tables of all levels, the choice of one, and MOTE_CPU_MASK. */
 #include "kern/kern.h"
 
 #include <pthread.h>
@@ -11,11 +11,11 @@
 #include "kern/variants.h"
 
 static mote__kern_ops tables[MOTE_CPU_LEVELS];
-static atomic_int best = -1; /* -1: MOTE_CPU_MASK was not read yet */
+static atomic_int best = -1; /* level in use; -1: MOTE_CPU_MASK has not been read */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Only levels that this CPU has: the functions that fill the others are themselves compiled for
- * more than it understands. */
+/* Fill the tables of the levels that this CPU has. The functions that fill higher ones must not be
+ * called: they are compiled with instructions that the CPU lacks. */
 static void fill_tables(void)
 {
     mote__kern_fill_scalar(&tables[MOTE_CPU_SCALAR]);
@@ -29,8 +29,8 @@ static void fill_tables(void)
     }
 }
 
-/* The best level that exists and that the mask leaves; *bad: the first unknown word of the mask, if
- * any. */
+/* The highest level that the CPU has and the mask leaves. *bad: the first unknown word of the mask,
+ * or NULL. */
 static int choose(const char **bad, size_t *bad_bytes)
 {
     const char *mask = getenv("MOTE_CPU_MASK");
@@ -47,7 +47,7 @@ static int choose(const char **bad, size_t *bad_bytes)
             i++;
         if (i < MOTE_CPU_LEVELS) {
             if (level >= i)
-                level = i - 1; /* levels above need this one */
+                level = i - 1; /* higher levels include this one */
         } else if (n && !*bad) {
             *bad = mask;
             *bad_bytes = n;

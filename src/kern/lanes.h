@@ -1,5 +1,4 @@
-/* The lane order of sums (kern.h), for everyone who has to walk it: scalar definitions, x86 tails,
- * tests. */
+/* The lane order of sums (kern.h) as functions, for the scalar definitions, x86 tails and tests. */
 #ifndef MOTE_KERN_LANES_H
 #define MOTE_KERN_LANES_H
 
@@ -9,15 +8,15 @@
 
 enum { MOTE_LANES = 16 };
 
-/* columns per 32-bit word of weights */
+/* Columns per 32-bit word of weights. */
 static inline size_t mote__columns_per_word(mote__wkind kind)
 {
     return kind >= MOTE_W_MXFP4 ? 8 : kind == MOTE_W_FP8 ? 4 : kind == MOTE_W_BF16 ? 2 : 1;
 }
 
-/* Where column k of an input lies once arranged; this place % 16 is its partial sum. Not for E2M1:
- * see kern/fixed.h. E4M3: of each 16 bytes, word i of a sum is columns 2i, 2i+1, 8+2i, 8+2i+1: what
- * unpacking bytes within 128 bits gives. */
+/* Index of column k in an arranged row; index % 16 is its partial sum. Not for E2M1, see
+ * kern/fixed.h. E4M3: of each 16 bytes, word i of a sum holds columns 2i, 2i+1, 8+2i, 8+2i+1, the
+ * order in which bytes are unpacked within 128 bits. */
 static inline size_t mote__arranged_at(mote__wkind kind, size_t k)
 {
     if (kind == MOTE_W_FP8)
@@ -26,7 +25,7 @@ static inline size_t mote__arranged_at(mote__wkind kind, size_t k)
     return k / (16 * g) * (16 * g) + k % g * 16 + k / g % 16;
 }
 
-/* the fixed tree over 16 partial sums; p is used up */
+/* Add 16 partial sums in the fixed tree order; overwrites p. */
 static inline float mote__lane_tree(float *p)
 {
     for (int half = 8; half; half /= 2)

@@ -1,14 +1,14 @@
 /* The driver of linears. All jobs become one list of tiles (a range of outputs times a range of
- * rows); how a job is cut never shows in its results, because an output of a row is one sum in a
+ * rows). Results do not depend on how a job is cut, because each output of a row is one sum in a
  * fixed order.
  *
- * Cutting: with few rows a tile is 16 outputs (FP8: the 32 of a row of scales), enough bytes of
- * weights to stream; with many it is 64 outputs times 48 rows, so that the rows (48 x 5120 floats:
- * 1 MB) stay in L2 while weights are decoded once per 48 rows.
+ * Cutting: with few rows a tile is 16 outputs (FP8: the 32 that share a row of scales), enough
+ * bytes of weights to stream. With many rows it is 64 outputs times 48 rows: the rows (48 x 5120
+ * floats: 1 MB) stay in L2, and weights are decoded once per 48 rows.
  *
- * Sharing: each thread has a share of neighbouring tiles and walks it from the front, so that what
- * it prefetches is what it reads next; a thread that is done takes tiles from the ends of the other
- * shares. */
+ * Work stealing: each thread has a share of neighbouring tiles and takes them from the front, so
+ * that it prefetches what it reads next. A thread whose share is empty takes tiles from the ends of
+ * the other shares. */
 #include "kern/linear.h"
 
 #include <stdatomic.h>
@@ -26,21 +26,21 @@ enum {
     TILE_WORK = 1 << 16
 };
 
-/* The tiles of a share that nobody took yet: bits 63..32 the first, bits 31..0 the one behind the
- * last. A cache line of its own. */
+/* The remaining tiles of a share: bits 63..32 the first, bits 31..0 one past the last. Alone on its
+ * cache line. */
 typedef struct share {
     _Alignas(64) _Atomic uint64_t tiles;
 } share;
 
-/* A job with its inputs arranged and its place in the lists of rows and tiles. */
+/* A job, the place of its arranged inputs, and its first row and tile in the lists of all jobs. */
 typedef struct plan {
     const mote__linear_job *job;
-    /* floats from the start of the arranged rows */
+    /* offset of its first arranged row, and from one row to the next, in floats */
     size_t xp, ldxp;
-    /* of all rows to arrange; a job that shares another's inputs adds none */
+    /* in the list of rows to arrange; a job that shares another's inputs adds none */
     size_t first_row;
     size_t first_tile;
-    /* tiles over outputs, outputs per tile */
+    /* tiles per range of rows; outputs per tile */
     size_t n_o_tiles, outputs;
 } plan;
 
@@ -50,7 +50,7 @@ typedef struct step {
     size_t n_plans;
     float *arranged;
     share *shares;          /* one per thread */
-    size_t n_shares, grain; /* tiles taken at once */
+    size_t n_shares, grain; /* least number of tiles taken at once */
 } step;
 
 int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool,
@@ -72,8 +72,8 @@ void mote__linear_deinit(mote__linear_ctx *ctx)
     ctx->scratch = NULL;
 }
 
-/* The plan that row or tile number `at` belongs to: the last one that starts at or before it. Plans
- * without rows or tiles of their own start where their successor does and are passed over. */
+/* The plan that row or tile number `at` belongs to: the last one whose first row or tile is <= at.
+ * A plan without rows or tiles has the same first number as its successor and is never found. */
 static const plan *find(const step *s, size_t at, size_t field)
 {
     size_t lo = 0, hi = s->n_plans;
@@ -100,8 +100,8 @@ static void arrange_rows(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
-/* Tiles that follow each other in one job and one chunk of rows go to the kernel as one: it
- * prefetches what it streams. */
+/* Run tiles [begin, end). Consecutive tiles of one job and one chunk of rows are passed to the
+ * kernel as one call, because it prefetches ahead within a call. */
 static void run_tiles(void *arg, size_t begin, size_t end, int thread)
 {
     const step *s = arg;
@@ -122,8 +122,8 @@ static void run_tiles(void *arg, size_t begin, size_t end, int thread)
     }
 }
 
-/* Tiles from the front of a share, a quarter of what is left, or some from its end; `grain` of
- * them, if more are left. 0 if it is empty */
+/* Take tiles from a share: from the front a quarter of the rest but at least `grain`, from the end
+ * `grain`; fewer if fewer are left. Returns 0 if it is empty. */
 static int take(share *from, size_t grain, int front, size_t *begin, size_t *end)
 {
     uint64_t tiles = atomic_load_explicit(&from->tiles, memory_order_relaxed), rest;
@@ -152,8 +152,8 @@ static void run_shares(void *arg, size_t begin, size_t end, int thread)
                 run_tiles(arg, from, to, thread);
 }
 
-/* gate and up of an expert, or the projections of one hidden state, read the same rows in the same
- * arrangement */
+/* Whether two jobs read the same rows in the same arrangement, as gate and up of an expert do, or
+ * the projections of one hidden state. */
 static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 {
     return a->x == b->x && a->ldx == b->ldx && a->n_rows == b->n_rows && a->rows == b->rows &&
@@ -168,7 +168,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
            floats = 0, rows = 0, tiles = 0;
     if (n_jobs > (size_t)-1 / 2 / sizeof(plan) || mote__buf_reserve(&ctx->arranged, plan_bytes))
         return MOTE_ENOMEM;
-    /* plans survive when the buffer grows for the rows */
+    /* keep the plans when the buffer grows for the rows */
     ctx->arranged.size = plan_bytes;
     plan *plans = ctx->arranged.data;
     double work = 0;
@@ -179,8 +179,8 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
         for (size_t j = i > LOOK_BACK ? i - LOOK_BACK : 0; j < i && source == i; j++)
             if (same_inputs(&jobs[j], job))
                 source = j;
-        /* ldxp is an odd number of cache lines: rows a power of two apart would all fall into the
-         * same cache sets */
+        /* an odd number of cache lines: rows a power of two apart would fall into the same cache
+         * sets */
         size_t ldxp = mote__arranged_size(job->w->kind, job->w->n_in);
         ldxp += ldxp / 16 % 2 ? 0 : 16;
         *p = (plan){ .job = job, .ldxp = ldxp, .first_row = rows, .first_tile = tiles };
@@ -201,7 +201,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
     if (tiles > UINT32_MAX ||
         mote__buf_reserve(&ctx->arranged, mote__add(plan_bytes, mote__mul(floats, sizeof(float)))))
         return MOTE_ENOMEM;
-    /* scratch: nothing to carry over when it grows again */
+    /* the contents need not be kept when it grows again */
     ctx->arranged.size = 0;
     char *memory = ctx->arranged.data;
     step s = { ctx,

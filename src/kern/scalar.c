@@ -1,5 +1,5 @@
-/* The scalar definitions: plain loops in the order that kern.h describes. fmaf is exact everywhere,
- * also where libm has to do it without an instruction. */
+/* The scalar definitions: plain loops in the order that kern.h describes. fmaf rounds once
+ * everywhere, also where libm emulates it. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 
 /* ---- linear ---- */
 
-/* unscaled weight k of the row that starts at p */
+/* Weight k, without its scale, of the row that starts at p. */
 static float weight(mote__wkind kind, const uint8_t *p, size_t k)
 {
     switch (kind) {
@@ -23,7 +23,7 @@ static float weight(mote__wkind kind, const uint8_t *p, size_t k)
     }
 }
 
-/* half `high` of word i, lane l of a step of arranged pairs */
+/* The low or high half of word i, lane l of a step of MOTE_W_MXFP4_BF16 inputs. */
 static float pair_input(const float *step, size_t i, size_t l, int high)
 {
     uint32_t u = mote__f32_bits(step[i * 16 + l]);
@@ -83,7 +83,7 @@ size_t mote__arranged_size(mote__wkind kind, size_t n_in)
     return (n_in + step - 1) / step * step;
 }
 
-/* the inputs that E4M3 weights see, see kern.h */
+/* x with the limits of inputs of E4M3 weights (kern.h). */
 static inline float in_range(float x)
 {
     uint32_t bits = mote__f32_bits(x), size = bits & 0x7fffffff;
@@ -94,12 +94,11 @@ static inline float in_range(float x)
 static inline uint32_t bf16_bits(float x)
 {
     uint32_t u = mote__f32_bits(in_range(x));
-    /* NaN is 0x7fc00000 here and stays one */
+    /* a NaN is 0x7fc00000 here and stays a NaN */
     return (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
-/* 16 even columns, then 16 odd ones: in this form, with what compilers are told of it, a loop of
- * vectors */
+/* 16 even columns, then 16 odd ones. Compilers vectorise the loop in this form with restrict. */
 static inline void apart(float *restrict dst, const float *restrict x)
 {
     for (size_t lane = 0; lane < 16; lane++) {
@@ -180,7 +179,7 @@ float mote__exp_f32(float x)
     q = fmaf(q, r, MOTE_EXP_Q1);
     q = fmaf(q, r, MOTE_EXP_Q0);
     float y = 1 + fmaf(q, r * r, r);
-    /* i >> 1 without asking what a negative shift does */
+    /* i >> 1; shifting a negative number right is implementation-defined */
     int i = (int)n, half = (i + 256) / 2 - 128;
     return y * mote__bits_f32((uint32_t)(127 + half) << 23) *
            mote__bits_f32((uint32_t)(127 + i - half) << 23);
@@ -192,7 +191,7 @@ static void exp_all(float *y, const float *x, size_t n)
         y[i] = mote__exp_f32(x[i]);
 }
 
-/* Comparisons are written so that NaN passes through. */
+/* The comparisons let NaN through. */
 static void swiglu(float *y, const float *gate, const float *up, size_t n, float limit,
                    float weight)
 {
@@ -277,7 +276,7 @@ static size_t range_above(const float *x, size_t n, float t, float *low, float *
     return count_above(x, n, t);
 }
 
-/* Written without a branch: whether a score passes is hard to predict. */
+/* Branch-free: whether a score passes is hard to predict. */
 static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first,
                          float t)
 {

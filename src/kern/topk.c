@@ -1,16 +1,17 @@
-/* A buffer takes every score above a threshold; when it holds 2k, the threshold rises to about the
- * k-th best and the rest is dropped in place. Entries stay in ascending index order throughout,
- * which settles ties (the first of equal scores stay) and gives the result sorted.
+/* Every score above a threshold goes into a buffer. When it holds 2k scores, the threshold is
+ * raised to about the k-th best and all others are removed in place. Entries stay in ascending
+ * order of index, so that the first of equal scores are kept and the result is sorted.
  *
- * The k-th best is found by counting what lies above a threshold: in turn where a straight line
- * through the last two counts says, and in the middle of what is left, in the order of the scores'
- * bits. So at most 64 counts over the buffer, whatever the scores, and a count is cheap. Until the
- * end nearly k is enough, and one or two counts do.
+ * The k-th best is found by counting the scores above trial thresholds, which alternate between
+ * linear interpolation of the last two counts and bisection in the order of the scores' bits. That
+ * is at most 64 counts over the buffer for any scores, and a count is cheap. Before the end of the
+ * stream up to 5k/4 scores may stay, for which one or two counts are enough.
  *
- * A strip of which most would be accepted (the first, or all of an ascending stream) raises the
- * threshold by itself before anything of it is taken. So a score costs O(1), and an ascending
- * stream a few counts a score. Tried and lost: a radix select (four scalar passes over the buffer
- * each time), which cost 8 times as much on random scores and 40 times on ascending ones. */
+ * If many scores of a strip are above the threshold (in the first strip, and in all strips of an
+ * ascending stream), the threshold is raised from the strip alone before its scores are taken. So a
+ * score costs O(1), in an ascending stream a few counts. Tried and rejected: radix select (four
+ * scalar passes over the buffer each time) cost 8 times as much on random scores and 40 times as
+ * much on ascending ones. */
 #include "kern/topk.h"
 
 #include <math.h>
@@ -42,8 +43,7 @@ void mote__topk_reset(mote__topk *t)
     t->crowded = 1;
 }
 
-/* order of the keys = order of the scores, except that -0 comes right before +0; no NaN comes here
- */
+/* An integer with the order of the scores, except that -0 is directly below +0; not for NaN. */
 static int32_t key_of(float score)
 {
     uint32_t u = mote__f32_bits(score);
@@ -56,9 +56,10 @@ static float score_of(int32_t key)
                                                       : (uint32_t)key);
 }
 
-/* If at most `most` >= k scores of x are above `from`: from and how many. Otherwise thresholds
- * around the k-th best: at least k scores are above low, fewer above high, and either at most
- * `most` are above low, or the scores between are all equal to high. */
+/* Result of find_cut with `most` >= k. If at most `most` scores are above `from`: low = from and
+ * above_low = their number. Otherwise thresholds around the k-th best: at least k scores are above
+ * low and fewer above high; and either at most `most` are above low, or all scores between low and
+ * high are equal to high. */
 typedef struct cut {
     float low, high;
     size_t above_low, above_high;
@@ -99,12 +100,12 @@ static cut find_cut(const mote__topk *t, const float *x, size_t n, float from, s
     return c;
 }
 
-/* keep at least the k best of n > k, at most `most` >= k */
+/* Remove all but at least k and at most `most` >= k of the best; t->n > k. */
 static void drop(mote__topk *t, size_t most)
 {
-    /* of what is equal to the threshold some may be held */
+    /* not from t->threshold: some held scores may be equal to it */
     cut c = find_cut(t, t->score, t->n, -INFINITY, most);
-    /* high is the k-th best, and too many are equal to it */
+    /* high is the k-th best score, and too many are equal to it */
     int exact = c.above_low > most;
     float limit = exact ? c.high : c.low;
     t->n = t->kern->keep_above(t->score, t->index, t->n, limit, exact ? t->k - c.above_high : 0);
@@ -122,7 +123,7 @@ void mote__topk_push(mote__topk *t, const float *scores, size_t n, uint32_t firs
         if (t->crowded && part > full) {
             cut c = find_cut(t, x, part, t->threshold, full);
             t->crowded = c.low > t->threshold;
-            /* k of this strip alone are above low */
+            /* at least k scores of this strip are above low */
             if (t->crowded) {
                 t->threshold = c.low;
                 t->n = t->kern->keep_above(t->score, t->index, t->n, c.low, 0);

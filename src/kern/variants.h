@@ -1,4 +1,5 @@
-/* Inside kern/: each variant overwrites in the table what it does better. */
+/* Internal to kern/: the functions that fill a table. Each level overwrites the entries that it has
+ * a faster variant of. The scalar functions below are shared with the variants. */
 #ifndef MOTE_KERN_VARIANTS_H
 #define MOTE_KERN_VARIANTS_H
 
@@ -15,7 +16,7 @@ void mote__linear_scalar(const mote__mat *w, size_t o0, size_t o1, const float *
 #define MOTE_KERN_X86 1
 void mote__kern_fill_avx2(mote__kern_ops *ops);
 void mote__kern_fill_avx512(mote__kern_ops *ops);
-/* on top of it, if the processor has AVX512-BF16 */
+/* after mote__kern_fill_avx512, if the processor has AVX512-BF16 */
 void mote__kern_fill_avx512bf16(mote__kern_ops *ops);
 #endif
 

@@ -7,8 +7,8 @@ enum { STEP_BLOCKS = 16, SLAB_BLOCKS = 64 };
 
 struct mote__kv_slab {
     mote__kv_slab *next, **link; /* list of all slabs */
-    uint8_t *data;
-    size_t bytes, counted_bytes;      /* of data, whole pages; in the meter */
+    mote__kv_addr at;
+    size_t bytes, counted_bytes;      /* of the memory, whole pages; in the meter */
     size_t n_blocks, n_ready, n_used; /* ready: in the meter, used or free */
     mote__kv_block *free;
     mote__kv_block block[];
@@ -29,10 +29,16 @@ static void account(mote__kv_pool *p, int in_use)
     }
 }
 
+void mote__kv_pool_init_in(mote__kv_pool *p, const mote__kv_layout *layout, mote__kv_memory *memory,
+                           mote__meter *meter)
+{
+    *p = (mote__kv_pool){ .layout = *layout, .memory = memory, .meter = meter };
+    pthread_mutex_init(&p->mutex, NULL);
+}
+
 void mote__kv_pool_init(mote__kv_pool *p, const mote__kv_layout *layout, mote__meter *meter)
 {
-    *p = (mote__kv_pool){ .layout = *layout, .meter = meter };
-    pthread_mutex_init(&p->mutex, NULL);
+    mote__kv_pool_init_in(p, layout, mote__kv_host_memory(), meter);
 }
 
 static size_t slab_struct_bytes(size_t n_blocks)
@@ -45,7 +51,7 @@ static void slab_free(mote__kv_pool *p, mote__kv_slab *s)
     if (s->next)
         s->next->link = s->link;
     *s->link = s->next;
-    mote__unmap_pages(NULL, MOTE_MEM_KV_SLACK, s->data, s->bytes);
+    p->memory->ops->slab_free(p->memory, s->at, s->bytes);
     mote__meter_sub(p->meter, MOTE_MEM_KV_SLACK, s->counted_bytes);
     mote__free(p->meter, MOTE_MEM_KV_SLACK, s, slab_struct_bytes(s->n_blocks));
     p->n_slabs--;
@@ -67,7 +73,7 @@ static void slab_ready(mote__kv_pool *p, mote__kv_slab *s, size_t n)
     mote__meter_add(p->meter, MOTE_MEM_KV_SLACK, bytes - s->counted_bytes);
     s->counted_bytes = bytes;
     for (size_t i = end; i-- > s->n_ready;) {
-        s->block[i] = (mote__kv_block){ .data = s->data + i * p->layout.block_bytes,
+        s->block[i] = (mote__kv_block){ .at = mote__kv_addr_plus(s->at, i * p->layout.block_bytes),
                                         .slab = s,
                                         .next_free = s->free };
         s->free = &s->block[i];
@@ -81,10 +87,8 @@ static mote__kv_slab *slab_new(mote__kv_pool *p, size_t n)
     if (!s)
         return NULL;
     s->bytes = p->layout.block_bytes * n;
-    s->data = (s->bytes < 2 * MOTE_LARGE_PAGE
-                   ? mote__map_pages
-                   : mote__map_large_pages)(NULL, MOTE_MEM_KV_SLACK, &s->bytes);
-    if (!s->data) {
+    s->at = p->memory->ops->slab_new(p->memory, &s->bytes);
+    if (!s->at.at) {
         mote__free(p->meter, MOTE_MEM_KV_SLACK, s, slab_struct_bytes(n));
         return NULL;
     }
@@ -119,7 +123,7 @@ mote__kv_block *mote__kv_block_new(mote__kv_pool *p)
         p->n_blocks_used++;
         /* fresh pages are zero; nothing of an earlier owner may reach a disk */
         if (b->used)
-            memset(b->data, 0, p->layout.block_bytes);
+            p->memory->ops->zero(p->memory, b->at, p->layout.block_bytes);
         b->used = 1;
         atomic_store(&b->refs, 1);
         account(p, 1);
@@ -159,4 +163,48 @@ void mote__kv_block_unref(mote__kv_pool *p, mote__kv_block *b)
     if (--s->n_used == 0)
         slab_free(p, s);
     pthread_mutex_unlock(&p->mutex);
+}
+
+/* ---- bytes ---- */
+
+void mote__kv_block_get(const mote__kv_pool *p, const mote__kv_block *b, size_t offset, void *to,
+                        size_t n)
+{
+    assert(offset + n <= p->layout.block_bytes);
+    p->memory->ops->to_host(p->memory, to, mote__kv_addr_plus(b->at, offset), n);
+}
+
+void mote__kv_block_put(const mote__kv_pool *p, mote__kv_block *b, size_t offset, const void *from,
+                        size_t n)
+{
+    assert(offset + n <= p->layout.block_bytes);
+    p->memory->ops->from_host(p->memory, mote__kv_addr_plus(b->at, offset), from, n);
+}
+
+void mote__kv_block_copy(const mote__kv_pool *p, mote__kv_block *to, const mote__kv_block *from)
+{
+    p->memory->ops->copy(p->memory, to->at, from->at, p->layout.block_bytes);
+}
+
+int mote__kv_view_open(mote__kv_view *v, const mote__kv_pool *p, const mote__kv_block *b, int read)
+{
+    size_t n = p->layout.block_bytes;
+    *v = (mote__kv_view){ .is_copy = !p->memory->ops->in_place };
+    v->bytes = v->is_copy ? mote__alloc(p->meter, MOTE_MEM_KV_SLACK, n) : mote__kv_block_here(b);
+    if (!v->bytes)
+        return MOTE_ENOMEM;
+    if (v->is_copy && read)
+        mote__kv_block_get(p, b, 0, v->bytes, n);
+    return 0;
+}
+
+void mote__kv_view_close(mote__kv_view *v, const mote__kv_pool *p, mote__kv_block *b, int write)
+{
+    size_t n = p->layout.block_bytes;
+    if (v->is_copy && v->bytes) {
+        if (write)
+            mote__kv_block_put(p, b, 0, v->bytes, n);
+        mote__free(p->meter, MOTE_MEM_KV_SLACK, v->bytes, n);
+    }
+    *v = (mote__kv_view){ 0 };
 }

@@ -5,7 +5,7 @@
 
 /* MAX_KEY_BYTES: codes of an MXFP4 key; TABLE: blocks of the first table: 16,384 tokens in 512
  * bytes */
-enum { MAX_KEY_BYTES = MOTE_MAX_HEAD_DIM / 2, TABLE = 64 };
+enum { MAX_KEY_BYTES = MOTE_KV_MAX_DIM / 2, TABLE = 64 };
 
 void mote__kv_cache_init(mote__kv_cache *c, mote__kv_pool *pool)
 {
@@ -51,7 +51,7 @@ int mote__kv_reserve(mote__kv_cache *c, size_t n_written, size_t n_tokens)
         mote__kv_block *b = mote__kv_block_new(c->pool);
         if (!b)
             return MOTE_ENOMEM;
-        memcpy(b->data, c->blocks[tail]->data, c->pool->layout.block_bytes);
+        mote__kv_block_copy(c->pool, b, c->blocks[tail]);
         mote__kv_block_unref(c->pool, c->blocks[tail]);
         c->blocks[tail] = b;
     }
@@ -88,7 +88,7 @@ int mote__kv_cache_fork(mote__kv_cache *copy, const mote__kv_cache *c, size_t n_
             mote__kv_cache_deinit(copy);
             return MOTE_ENOMEM;
         }
-        memcpy(b->data, c->blocks[full]->data, c->pool->layout.block_bytes);
+        mote__kv_block_copy(c->pool, b, c->blocks[full]);
         copy->blocks[copy->n_blocks++] = b;
     }
     memcpy(copy->n_entries, c->n_entries, sizeof copy->n_entries);
@@ -118,7 +118,7 @@ void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *m
 {
     const mote__kv_layout *l = &c->pool->layout;
     const mote__kv_source *s = &l->source[source];
-    uint8_t *block = c->blocks[entry / s->entries]->data;
+    uint8_t *block = mote__kv_block_here(c->blocks[entry / s->entries]);
     assert(atomic_load_explicit(&c->blocks[entry / s->entries]->refs, memory_order_relaxed) == 1);
     size_t i = entry % s->entries;
     s->main->encode(block + s->main_codes + i * s->main_code_bytes,
@@ -137,21 +137,53 @@ void mote__kv_put(mote__kv_cache *c, size_t source, size_t entry, const float *m
                          i % MOTE_INDEX_TILE, codes, scales);
 }
 
+/* `dim` values of one entry of a part that is plain rows: a piece at a time. Groups of every format
+ * divide a piece. */
+static void decode_row(float *dst, const mote__kv_cache *c, size_t entry, size_t entries,
+                       const mote__kvfmt *f, size_t codes_at, size_t scales_at, size_t dim)
+{
+    enum { PIECE = 1024 };
+    const mote__kv_block *b = c->blocks[entry / entries];
+    uint8_t codes[PIECE * sizeof(float)], scales[PIECE];
+    codes_at += entry % entries * mote__kvfmt_code_bytes(f, dim);
+    scales_at += entry % entries * mote__kvfmt_scale_bytes(f, dim);
+    for (size_t at = 0; at < dim; at += PIECE) {
+        size_t n = dim - at < PIECE ? dim - at : PIECE, n_codes = mote__kvfmt_code_bytes(f, n),
+               n_scales = mote__kvfmt_scale_bytes(f, n);
+        assert(n_codes <= sizeof codes && n_scales <= sizeof scales);
+        mote__kv_block_get(c->pool, b, codes_at, codes, n_codes);
+        mote__kv_block_get(c->pool, b, scales_at, scales, n_scales);
+        f->decode(dst + at, codes, scales, n);
+        codes_at += n_codes;
+        scales_at += n_scales;
+    }
+}
+
+void mote__kv_main_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry)
+{
+    const mote__kv_layout *l = &c->pool->layout;
+    const mote__kv_source *s = &l->source[source];
+    decode_row(dst, c, entry, s->entries, s->main, s->main_codes, s->main_scales, l->main_dim);
+}
+
 void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry)
 {
     const mote__kv_layout *l = &c->pool->layout;
     const mote__kv_source *s = &l->source[source];
-    mote__kv_ref keys = mote__kv_index(c, source, entry / s->entries);
-    size_t i = entry % s->entries;
     if (!s->tiled) {
-        s->index->decode(dst, keys.codes + i * s->index_code_bytes,
-                         keys.scales + i * s->index_scale_bytes, l->index_dim);
+        decode_row(dst, c, entry, s->entries, s->index, s->index_codes, s->index_scales,
+                   l->index_dim);
         return;
     }
+    uint8_t tile_codes[MOTE_INDEX_TILE * MAX_KEY_BYTES],
+        tile_scales[MOTE_INDEX_TILE * MAX_KEY_BYTES / 16];
     uint8_t codes[MAX_KEY_BYTES], scales[MAX_KEY_BYTES / 16];
-    size_t tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
-    mote__index_tile_get(codes, scales, l->index_dim, i % MOTE_INDEX_TILE,
-                         keys.codes + tile * s->index_code_bytes,
-                         keys.scales + tile * s->index_scale_bytes);
+    const mote__kv_block *b = c->blocks[entry / s->entries];
+    size_t i = entry % s->entries, tile = i / MOTE_INDEX_TILE * MOTE_INDEX_TILE;
+    mote__kv_block_get(c->pool, b, s->index_codes + tile * s->index_code_bytes, tile_codes,
+                       MOTE_INDEX_TILE * s->index_code_bytes);
+    mote__kv_block_get(c->pool, b, s->index_scales + tile * s->index_scale_bytes, tile_scales,
+                       MOTE_INDEX_TILE * s->index_scale_bytes);
+    mote__index_tile_get(codes, scales, l->index_dim, i % MOTE_INDEX_TILE, tile_codes, tile_scales);
     s->index->decode(dst, codes, scales, l->index_dim);
 }

@@ -14,7 +14,7 @@ typedef struct mote__kv_cache {
     mote__kv_pool *pool;     /* borrowed */
     mote__kv_block **blocks; /* owned table */
     size_t n_blocks, capacity;
-    size_t n_entries[MOTE_MAX_SOURCES];
+    size_t n_entries[MOTE_KV_MAX_SOURCES];
 } mote__kv_cache;
 
 void mote__kv_cache_init(mote__kv_cache *cache, mote__kv_pool *pool);
@@ -32,15 +32,15 @@ void mote__kv_cache_truncate(mote__kv_cache *cache, size_t n_tokens);
  * MOTE_ENOMEM (nothing taken). */
 int mote__kv_cache_adopt(mote__kv_cache *cache, mote__kv_block *const *blocks, size_t n);
 
-/* Encode and store one entry (different entries may be written by different threads at once). Does
- * not move n_entries. */
+/* Kernels of the CPU, where the blocks' memory is the host's. put: encode and store one entry
+ * (different entries may be written by different threads at once); does not move n_entries. */
 void mote__kv_put(mote__kv_cache *cache, size_t source, size_t entry, const float *main,
                   const float *index);
 
 static inline mote__kv_ref mote__kv_main(const mote__kv_cache *c, size_t source, size_t entry)
 {
     const mote__kv_source *s = &c->pool->layout.source[source];
-    const uint8_t *block = c->blocks[entry / s->entries]->data;
+    const uint8_t *block = mote__kv_block_here(c->blocks[entry / s->entries]);
     size_t i = entry % s->entries;
     return (mote__kv_ref){ block + s->main_codes + i * s->main_code_bytes,
                            block + s->main_scales + i * s->main_scale_bytes };
@@ -49,10 +49,13 @@ static inline mote__kv_ref mote__kv_main(const mote__kv_cache *c, size_t source,
 static inline mote__kv_ref mote__kv_index(const mote__kv_cache *c, size_t source, size_t block_no)
 {
     const mote__kv_source *s = &c->pool->layout.source[source];
-    const uint8_t *block = c->blocks[block_no]->data;
+    const uint8_t *block = mote__kv_block_here(c->blocks[block_no]);
     return (mote__kv_ref){ block + s->index_codes, block + s->index_scales };
 }
-/* Decode one entry's indexer key (tests, traces, the generic score) or values. */
+
+/* Decode one entry for a look at it, wherever the blocks lie: its main values (a dense model's
+ * keys), its indexer key (a dense model's values). */
+void mote__kv_main_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry);
 void mote__kv_index_decode(float *dst, const mote__kv_cache *c, size_t source, size_t entry);
 
 #endif

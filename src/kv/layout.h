@@ -7,7 +7,9 @@
 #ifndef MOTE_KV_LAYOUT_H
 #define MOTE_KV_LAYOUT_H
 
-#include "file/config.h"
+#include <mote/mote.h>
+
+#include "kv/shape.h"
 #include "kv/spec.h"
 #include "num/kvfmt.h"
 
@@ -29,11 +31,11 @@ typedef struct mote__kv_layout {
     /* of a block: main codes, main scales, index codes, index scales */
     size_t part_bytes[4];
     mote_mem_class part_class[4]; /* what they are accounted under */
-    mote__kv_source source[MOTE_MAX_SOURCES];
+    mote__kv_source source[MOTE_KV_MAX_SOURCES];
     mote__kv_spec spec;
 } mote__kv_layout;
 
-void mote__kv_layout_init(mote__kv_layout *layout, const mote__config *config,
+void mote__kv_layout_init(mote__kv_layout *layout, const mote__kv_shape *shape,
                           const mote__kv_spec *spec);
 /* Exact bytes of global KV per token, in all or of one part (0-3 as in part_bytes). */
 double mote__kv_layout_bytes_per_token(const mote__kv_layout *layout);

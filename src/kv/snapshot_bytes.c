@@ -103,12 +103,10 @@ void mote__snapshot_write(uint8_t *out, const mote__snapshot_head *h, const mote
     for (size_t i = 0; i < l->n_sources; i++) {
         size_t offset[4], bytes[4];
         tail_runs(l, i, h->n_tokens, offset, bytes);
-        const uint8_t *block = tail_entries(l, i, h->n_tokens)
-                                   ? kv->blocks[h->n_tokens / MOTE_BLOCK_TOKENS]->data
-                                   : NULL;
         for (int p = 0; p < 4; p++) {
             if (bytes[p])
-                memcpy(at, block + offset[p], bytes[p]);
+                mote__kv_block_get(kv->pool, kv->blocks[h->n_tokens / MOTE_BLOCK_TOKENS], offset[p],
+                                   at, bytes[p]);
             at += bytes[p];
         }
         size_t floats = pending_rows(l, i, h->n_tokens) * 2 * s->dim;
@@ -191,12 +189,10 @@ int mote__snapshot_read(const uint8_t *b, size_t n, mote__kv_state *s, mote__kv_
     for (size_t i = 0; i < l->n_sources; i++) {
         size_t offset[4], bytes[4];
         tail_runs(l, i, h.n_tokens, offset, bytes);
-        uint8_t *block = tail_entries(l, i, h.n_tokens)
-                             ? kv->blocks[h.n_tokens / MOTE_BLOCK_TOKENS]->data
-                             : NULL;
         for (int p = 0; p < 4; p++) {
             if (bytes[p])
-                memcpy(block + offset[p], at, bytes[p]);
+                mote__kv_block_put(kv->pool, kv->blocks[h.n_tokens / MOTE_BLOCK_TOKENS], offset[p],
+                                   at, bytes[p]);
             at += bytes[p];
         }
         kv->n_entries[i] = (size_t)(h.n_tokens / l->source[i].ratio);

@@ -13,37 +13,24 @@ typedef struct part {
     const char *name;
     mote__kvfmt_id dflt;
 } part;
-static const struct arch {
+static const struct family {
     int n_parts, n_plain;
     part parts[MOTE_KV_PARTS];
     const char *text, *names;
-} archs[MOTE_ARCHS] = {
-    [MOTE_ARCH_V41] = { 3,
-                        1,
-                        { { "main", MOTE_KV_FP4 },
-                          { "index", MOTE_KV_MXFP4 },
-                          { "window", MOTE_KV_FP8 } },
-                        "main=fp4,index=mxfp4,window=fp8",
-                        "main, index, window" },
-    [MOTE_ARCH_DENSE] = { 2,
-                          2,
-                          { { "key", MOTE_KV_BF16 }, { "value", MOTE_KV_BF16 } },
-                          "key=bf16,value=bf16",
-                          "key, value" },
+} families[2] = {
+    { 3,
+      1,
+      { { "main", MOTE_KV_FP4 }, { "index", MOTE_KV_MXFP4 }, { "window", MOTE_KV_FP8 } },
+      "main=fp4,index=mxfp4,window=fp8",
+      "main, index, window" },
+    { 2,
+      2,
+      { { "key", MOTE_KV_BF16 }, { "value", MOTE_KV_BF16 } },
+      "key=bf16,value=bf16",
+      "key, value" },
 };
 
-const char *mote__kv_part_name(const mote__config *c, mote__kv_part p)
-{
-    return archs[c->arch].parts[p].name;
-}
-const char *mote__kv_default(const mote__config *c) { return archs[c->arch].text; }
-
-size_t mote__kv_dim(const mote__config *c, mote__kv_part p)
-{
-    return c->arch == MOTE_ARCH_DENSE ? c->n_kv_heads * c->head_dim
-           : p == MOTE_KV_INDEX       ? c->index_head_dim
-                                      : c->head_dim;
-}
+const char *mote__kv_default(int dense) { return families[dense].text; }
 
 /* A word of the text; messages show at most this much of it. */
 typedef struct word {
@@ -80,40 +67,40 @@ static int find_format(mote__kvfmt_id *id, word value, word whole, mote_err *err
 }
 
 /* A layer number to its source; n_kv_sources if there is none. */
-static size_t find_source(word layer, const mote__config *c)
+static size_t find_source(word layer, const mote__kv_shape *k)
 {
     char text[24];
-    for (size_t i = 0; i < c->n_kv_sources; i++) {
-        snprintf(text, sizeof text, "%zu", c->kv_sources[i]);
+    for (size_t i = 0; i < k->n_sources; i++) {
+        snprintf(text, sizeof text, "%zu", k->source_layer[i]);
         if (same(layer, text))
             return i;
     }
-    return c->n_kv_sources;
+    return k->n_sources;
 }
 
 /* What the words said: MOTE_KV_FORMATS = nothing. */
 typedef struct said {
-    mote__kvfmt_id plain[MOTE_KV_PARTS], source[2][MOTE_MAX_SOURCES];
+    mote__kvfmt_id plain[MOTE_KV_PARTS], source[2][MOTE_KV_MAX_SOURCES];
 } said;
 
 /* Format `value` for one part, of all sources or of the one on layer `layer`. */
-static int set_part(said *s, int p, word layer, word value, word whole, const mote__config *c,
+static int set_part(said *s, int p, word layer, word value, word whole, const mote__kv_shape *k,
                     mote_err *err)
 {
-    const struct arch *arch = &archs[c->arch];
+    const struct family *family = &families[k->dense];
     mote__kvfmt_id *slot = &s->plain[p];
     if (layer.at) {
         if (p == MOTE_KV_WINDOW)
             return mote__fail(err, MOTE_EINVAL,
                               "kv formats: '%.*s': window has one format for all layers",
                               SHOW(whole));
-        size_t source = find_source(layer, c);
-        if (source == c->n_kv_sources) {
+        size_t source = find_source(layer, k);
+        if (source == k->n_sources) {
             char known[200] = "";
             size_t used = 0;
-            for (size_t i = 0; i < c->n_kv_sources && used < sizeof known; i++)
+            for (size_t i = 0; i < k->n_sources && used < sizeof known; i++)
                 used += (size_t)snprintf(known + used, sizeof known - used, "%s%zu", i ? ", " : "",
-                                         c->kv_sources[i]);
+                                         k->source_layer[i]);
             return mote__fail(
                 err, MOTE_EINVAL,
                 "kv formats: '%.*s': '%.*s' is no KV source of this model; there are %s",
@@ -123,20 +110,20 @@ static int set_part(said *s, int p, word layer, word value, word whole, const mo
     }
     if (*slot != MOTE_KV_FORMATS)
         return mote__fail(err, MOTE_EINVAL, "kv formats: '%.*s': %s%s%.*s is given twice",
-                          SHOW(whole), arch->parts[p].name, layer.at ? "." : "",
+                          SHOW(whole), family->parts[p].name, layer.at ? "." : "",
                           layer.at ? (int)layer.n : 0, layer.at ? layer.at : "");
     return find_format(slot, value, whole, err);
 }
 
-static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
+static int parse_word(said *s, word whole, const mote__kv_shape *k, mote_err *err)
 {
-    const struct arch *arch = &archs[c->arch];
+    const struct family *family = &families[k->dense];
     word name, layer = { NULL, 0 };
     const char *equals = memchr(whole.at, '=', whole.n);
     if (!equals) {
         int rc = MOTE_OK;
-        for (int p = 0; !rc && p < arch->n_plain; p++)
-            rc = set_part(s, p, layer, whole, whole, c, err);
+        for (int p = 0; !rc && p < family->n_plain; p++)
+            rc = set_part(s, p, layer, whole, whole, k, err);
         return rc;
     }
     name = (word){ whole.at, (size_t)(equals - whole.at) };
@@ -147,13 +134,13 @@ static int parse_word(said *s, word whole, const mote__config *c, mote_err *err)
         name.n = (size_t)(dot - name.at);
     }
     int p = 0;
-    while (p < arch->n_parts && !same(name, arch->parts[p].name))
+    while (p < family->n_parts && !same(name, family->parts[p].name))
         p++;
-    if (p == arch->n_parts)
+    if (p == family->n_parts)
         return mote__fail(err, MOTE_EINVAL,
                           "kv formats: '%.*s': '%.*s' is no part of the cache; there are %s",
-                          SHOW(whole), SHOW(name), arch->names);
-    return set_part(s, p, layer, value, whole, c, err);
+                          SHOW(whole), SHOW(name), family->names);
+    return set_part(s, p, layer, value, whole, k, err);
 }
 
 static int check_group(mote__kvfmt_id id, size_t dim, const char *key, mote_err *err)
@@ -166,40 +153,39 @@ static int check_group(mote__kvfmt_id id, size_t dim, const char *key, mote_err 
     return MOTE_OK;
 }
 
-int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config,
+int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__kv_shape *k,
                         mote_err *err)
 {
     said s;
     for (int p = 0; p < MOTE_KV_PARTS; p++)
         s.plain[p] = MOTE_KV_FORMATS;
-    for (size_t i = 0; i < MOTE_MAX_SOURCES; i++)
+    for (size_t i = 0; i < MOTE_KV_MAX_SOURCES; i++)
         s.source[0][i] = s.source[1][i] = MOTE_KV_FORMATS;
     while (text && *text) {
         size_t n = strcspn(text, ",");
         if (n == 0 || (text[n] == ',' && !text[n + 1]))
             return mote__fail(err, MOTE_EINVAL,
                               "kv formats: an empty word before or after a comma");
-        int rc = parse_word(&s, (word){ text, n }, config, err);
+        int rc = parse_word(&s, (word){ text, n }, k, err);
         if (rc)
             return rc;
         text += n + (text[n] == ',');
     }
-    const struct arch *arch = &archs[config->arch];
-    for (int p = 0; p < arch->n_parts; p++)
+    const struct family *family = &families[k->dense];
+    for (int p = 0; p < family->n_parts; p++)
         if (s.plain[p] == MOTE_KV_FORMATS)
-            s.plain[p] = arch->parts[p].dflt;
+            s.plain[p] = family->parts[p].dflt;
     memset(spec, 0, sizeof *spec);
-    spec->window = arch->n_parts > MOTE_KV_WINDOW ? s.plain[MOTE_KV_WINDOW] : MOTE_KV_BF16;
-    int rc = check_group(spec->window, config->head_dim, "head_dim", err);
-    int dense = config->arch == MOTE_ARCH_DENSE; /* vectors of both parts are heads */
-    for (size_t i = 0; !rc && i < config->n_kv_sources; i++) {
+    spec->window = family->n_parts > MOTE_KV_WINDOW ? s.plain[MOTE_KV_WINDOW] : MOTE_KV_BF16;
+    int rc = check_group(spec->window, k->main_vector, "head_dim", err);
+    for (size_t i = 0; !rc && i < k->n_sources; i++) {
         spec->main[i] = s.source[0][i] != MOTE_KV_FORMATS ? s.source[0][i] : s.plain[MOTE_KV_MAIN];
         spec->index[i] = s.source[1][i] != MOTE_KV_FORMATS ? s.source[1][i]
                                                            : s.plain[MOTE_KV_INDEX];
-        rc = check_group(spec->main[i], config->head_dim, "head_dim", err);
+        rc = check_group(spec->main[i], k->main_vector, "head_dim", err);
         if (!rc)
-            rc = check_group(spec->index[i], dense ? config->head_dim : config->index_head_dim,
-                             dense ? "head_dim" : "index_head_dim", err);
+            rc = check_group(spec->index[i], k->index_vector,
+                             k->dense ? "head_dim" : "index_head_dim", err);
     }
     return rc;
 }
@@ -218,50 +204,26 @@ static mote__kvfmt_id most(const mote__kvfmt_id *formats, size_t n)
     return best;
 }
 
-char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config)
+char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__kv_shape *k)
 {
-    const struct arch *arch = &archs[config->arch];
+    const struct family *family = &families[k->dense];
     /* "index.255=fp4-128," is 18 bytes, so this is room for every source named in both parts */
-    size_t size = (2 * config->n_kv_sources + 3) * 24 + 1, used = 0;
+    size_t size = (2 * k->n_sources + 3) * 24 + 1, used = 0;
     char *text = malloc(size);
     if (!text)
         return NULL;
     for (int p = 0; p < 2; p++) {
         const mote__kvfmt_id *formats = p == MOTE_KV_MAIN ? spec->main : spec->index;
-        mote__kvfmt_id plain = most(formats, config->n_kv_sources);
+        mote__kvfmt_id plain = most(formats, k->n_sources);
         used += (size_t)snprintf(text + used, size - used, "%s%s=%s", p ? "," : "",
-                                 arch->parts[p].name, mote__kvfmts[plain].name);
-        for (size_t i = 0; i < config->n_kv_sources; i++)
+                                 family->parts[p].name, mote__kvfmts[plain].name);
+        for (size_t i = 0; i < k->n_sources; i++)
             if (formats[i] != plain)
                 used += (size_t)snprintf(text + used, size - used, ",%s.%zu=%s",
-                                         arch->parts[p].name, config->kv_sources[i],
+                                         family->parts[p].name, k->source_layer[i],
                                          mote__kvfmts[formats[i]].name);
     }
-    if (arch->n_parts > MOTE_KV_WINDOW)
+    if (family->n_parts > MOTE_KV_WINDOW)
         snprintf(text + used, size - used, ",window=%s", mote__kvfmts[spec->window].name);
     return text;
-}
-
-double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *c,
-                                     double per_part[4])
-{
-    double sum[4] = { 0 };
-    for (size_t i = 0; i < c->n_kv_sources; i++) {
-        const mote__kvfmt *m = &mote__kvfmts[spec->main[i]], *x = &mote__kvfmts[spec->index[i]];
-        double ratio = c->compress_ratios[c->kv_sources[i]];
-        sum[0] += (double)mote__kvfmt_code_bytes(m, mote__kv_dim(c, MOTE_KV_MAIN)) / ratio;
-        sum[1] += (double)mote__kvfmt_scale_bytes(m, mote__kv_dim(c, MOTE_KV_MAIN)) / ratio;
-        sum[2] += (double)mote__kvfmt_code_bytes(x, mote__kv_dim(c, MOTE_KV_INDEX)) / ratio;
-        sum[3] += (double)mote__kvfmt_scale_bytes(x, mote__kv_dim(c, MOTE_KV_INDEX)) / ratio;
-    }
-    if (per_part)
-        memcpy(per_part, sum, sizeof sum);
-    return sum[0] + sum[1] + sum[2] + sum[3];
-}
-
-size_t mote__kv_spec_window_bytes(const mote__kv_spec *spec, const mote__config *c)
-{
-    const mote__kvfmt *f = &mote__kvfmts[spec->window];
-    return c->n_layers * c->window *
-           (mote__kvfmt_code_bytes(f, c->head_dim) + mote__kvfmt_scale_bytes(f, c->head_dim));
 }

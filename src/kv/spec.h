@@ -9,23 +9,24 @@
 #ifndef MOTE_KV_SPEC_H
 #define MOTE_KV_SPEC_H
 
-#include "file/config.h"
+#include "base/err.h"
+#include "kv/shape.h"
 #include "num/kvfmt.h"
 
-/* main[i], index[i]: the two parts of config->kv_sources[i]; in a dense model its keys and its
+/* main[i], index[i]: the two parts of source i; in a dense model its keys and its
  * values (and no window) */
 typedef struct mote__kv_spec {
-    mote__kvfmt_id main[MOTE_MAX_SOURCES], index[MOTE_MAX_SOURCES], window;
+    mote__kvfmt_id main[MOTE_KV_MAX_SOURCES], index[MOTE_KV_MAX_SOURCES], window;
 } mote__kv_spec;
 
 /* text: NULL or "" = the default. MOTE_EINVAL names the bad word and what is known;
  * MOTE_EUNSUPPORTED a format whose groups do not divide this model's vectors. */
-int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__config *config,
+int mote__kv_spec_parse(mote__kv_spec *spec, const char *text, const mote__kv_shape *shape,
                         mote_err *err);
 
 /* The shortest text that parses to `spec`, all parts named
  * ("main=fp4,main.8=fp8,index=mxfp4,window=fp8"); malloc'd, NULL when out of memory. */
-char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__config *config);
+char *mote__kv_spec_text(const mote__kv_spec *spec, const mote__kv_shape *shape);
 
 typedef enum mote__kv_part {
     MOTE_KV_MAIN,
@@ -35,19 +36,7 @@ typedef enum mote__kv_part {
     MOTE_KV_KEY = MOTE_KV_MAIN,
     MOTE_KV_VALUE = MOTE_KV_INDEX
 } mote__kv_part;
-/* "main", "key", ...: what the part is called in this model. */
-const char *mote__kv_part_name(const mote__config *config, mote__kv_part part);
 /* The whole default as a text. */
-const char *mote__kv_default(const mote__config *config);
-/* Values per entry of part MAIN or INDEX of a source. A dense model's are n_kv_heads vectors of
- * head_dim, one after the other. */
-size_t mote__kv_dim(const mote__config *config, mote__kv_part part);
-
-/* Exact bytes of global KV per token: parts[0..3] = codes and scales of part MAIN, codes and scales
- * of part INDEX; returns the sum. (Exact: ratios are powers of two.) */
-double mote__kv_spec_bytes_per_token(const mote__kv_spec *spec, const mote__config *config,
-                                     double parts[4]);
-/* Bytes of window KV of one sequence, all layers, codes and scales; 0 in a dense model. */
-size_t mote__kv_spec_window_bytes(const mote__kv_spec *spec, const mote__config *config);
+const char *mote__kv_default(int dense);
 
 #endif

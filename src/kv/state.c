@@ -18,20 +18,20 @@ static int allocate(mote__kv_state *s)
     return 0;
 }
 
-int mote__kv_state_init(mote__kv_state *s, const mote__config *c, const mote__kv_spec *spec,
+int mote__kv_state_init(mote__kv_state *s, const mote__kv_shape *k, const mote__kv_spec *spec,
                         mote__meter *meter)
 {
-    *s = (mote__kv_state){ .n_layers = c->n_layers,
-                           .window = c->window,
-                           .dim = c->head_dim,
-                           .n_sources = c->n_kv_sources,
+    *s = (mote__kv_state){ .n_layers = k->n_layers,
+                           .window = k->window,
+                           .dim = k->main_vector,
+                           .n_sources = k->n_sources,
                            .fmt = &mote__kvfmts[spec->window],
                            .meter = meter };
     s->code_bytes = mote__kvfmt_code_bytes(s->fmt, s->dim);
     s->row_bytes = s->code_bytes + mote__kvfmt_scale_bytes(s->fmt, s->dim);
     for (size_t i = 0; i < s->n_sources; i++) {
         s->pending_offset[i] = s->pending_floats;
-        s->pending_floats += (c->compress_ratios[c->kv_sources[i]] - 1) * 2 * s->dim;
+        s->pending_floats += (k->ratio[i] - 1) * 2 * s->dim;
     }
     return allocate(s);
 }

@@ -9,8 +9,8 @@
 #define MOTE_KV_STATE_H
 
 #include "base/mem.h"
-#include "file/config.h"
 #include "kern/attend.h"
+#include "kv/shape.h"
 #include "kv/spec.h"
 
 typedef struct mote__kv_ring {
@@ -23,9 +23,9 @@ typedef struct mote__kv_state {
     /* of one window entry; row_bytes includes scales */
     size_t code_bytes, row_bytes;
     /* rows in the partial group of a source, < ratio */
-    size_t n_pending[MOTE_MAX_SOURCES];
+    size_t n_pending[MOTE_KV_MAX_SOURCES];
     /* floats into `pending`: [ratio-1][2][dim], kv then gate score */
-    size_t pending_offset[MOTE_MAX_SOURCES];
+    size_t pending_offset[MOTE_KV_MAX_SOURCES];
     size_t pending_floats;
     /* one allocation: rings, rows, pending */
     uint8_t *memory;
@@ -36,7 +36,7 @@ typedef struct mote__kv_state {
     mote__meter *meter;
 } mote__kv_state;
 
-int mote__kv_state_init(mote__kv_state *s, const mote__config *config, const mote__kv_spec *spec,
+int mote__kv_state_init(mote__kv_state *s, const mote__kv_shape *shape, const mote__kv_spec *spec,
                         mote__meter *meter);
 void mote__kv_state_deinit(mote__kv_state *s);
 /* dst becomes an independent copy (dst is uninitialised). 0 or MOTE_ENOMEM. */

@@ -1,12 +1,12 @@
-/* The loaded model: everything that does not change while sequences run through it. */
+/* The loaded model: everything that does not change while sequences run through it. Scratch belongs
+ * to the passes. */
 #ifndef MOTE_MODEL_NET_H
 #define MOTE_MODEL_NET_H
 
 #include "base/threads.h"
-#include "kern/linear.h"
-#include "kv/cache.h"
-#include "kv/state.h"
+#include "model/backend.h"
 #include "model/engram_hash.h"
+#include "model/experts.h"
 #include "model/rope.h"
 #include "model/weights.h"
 
@@ -31,34 +31,22 @@ typedef struct mote__net {
     const mote__kern_ops *kern;
     mote__pool *pool;
     mote__meter *meter;
-    mote__linear_ctx linear;
     /* --math published: BF16 activations, FP8-grid inputs of quantised linears */
     int published;
     mote__rope rope[2]; /* window-only layers, layers with a ratio */
     mote__engram_table engram[MOTE_MAX_ENGRAM];
     /* [vocab_size] Engram class of a token; NULL without Engram */
     int32_t *token_map;
-    const mote__trace *trace; /* borrowed, usually NULL */
+    /* where routed experts come from: `resident`, or somebody else's */
+    mote__experts *experts;
+    mote__resident_experts resident;
+    mote__kv_memory *kv_memory; /* of the blocks of all sequences */
+    const mote__trace *trace;   /* borrowed, usually NULL */
 } mote__net;
 
-/* One sequence as the model sees it. */
-typedef struct mote__seq {
-    mote__kv_cache kv;
-    mote__kv_state state;
-    const int32_t *ids; /* all tokens, the new ones included; borrowed */
-    size_t topk;        /* entries a query selects; 0: index_topk */
-    int all_candidates; /* 1: every selection scores all entries */
-} mote__seq;
-static inline size_t mote__seq_topk(const mote__seq *seq, const mote__config *c)
-{
-    return seq->topk ? seq->topk : c->index_topk;
-}
-
-/* Round to BF16 in published math; nothing otherwise. */
-void mote__act(const mote__net *net, float *x, size_t n);
-/* The input of linear `m` as published math wants it: x itself, or x on the FP8 grid in `buf` when
- * m is block-scaled. */
-const float *mote__linear_input(const mote__net *net, const mote__mat *m, const float *x,
-                                size_t n_rows, float *buf);
+/* All layers run on `backend` with the experts and the
+ * cache in memory. After mote__plan_init, before the first
+ * pass. */
+void mote__net_use(mote__net *net, const mote__backend_ops *backend);
 
 #endif

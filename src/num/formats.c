@@ -1,5 +1,5 @@
-/* The element formats, one value at a time: tables of what each code means and the rounding into
- * them. How elements and scales are put together to rows is num/kvfmt.c's business. */
+/* The element formats, one value at a time: tables of the value of each code, and rounding to a
+ * code. num/kvfmt.c combines elements and scales to rows. */
 #include "num/formats.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 const float mote__e2m1_value[16] = { 0,    .5f,  1,  1.5f,  2,  3,  4,  6,
                                      -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6 };
 
-/* Code = sign, e, m: e == 0 ? m * 2^-9 : (8 + m) * 2^(e - 10); e = 15, m = 7 is NaN. The tables are
- * written as products of powers of two so that the compiler, not a typist, makes the numbers. */
+/* Code = sign, e, m: e == 0 ? m * 2^-9 : (8 + m) * 2^(e - 10); e = 15, m = 7 is NaN. The entries
+ * are products with powers of two, which the compiler evaluates exactly. */
 #define ROW(s, unit)                                                                     \
     (s) * 8 * (unit), (s)*9 * (unit), (s)*10 * (unit), (s)*11 * (unit), (s)*12 * (unit), \
         (s)*13 * (unit), (s)*14 * (unit)
@@ -34,8 +34,8 @@ uint8_t mote__e2m1_encode(float x)
     float a = fabsf(x);
     if (isnan(x))
         return 0;
-    /* the seven midpoints; at a midpoint the even code wins, so every other comparison lets
-     * equality pass */
+    /* the seven midpoints; at a midpoint the even code is chosen, so every second comparison
+     * includes equality */
     int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) +
                (a > 5.f);
     return (uint8_t)(code | (signbit(x) ? 8 : 0));
@@ -48,13 +48,13 @@ uint8_t mote__e4m3_encode(float x)
         return 0x7f;
     if (a >= 0x43e00000u) /* 448 */
         return (uint8_t)(sign | 0x7e);
-    /* 2^-6: multiples of 2^-9; x * 512 is exact or far below 1/2 */
+    /* below 2^-6 values are multiples of 2^-9; x * 512 is exact or far below 1/2 */
     if (a < 0x3c800000u) {
-        /* one addition rounds to an integer, ties to even */
+        /* the addition rounds to an integer, ties to even */
         float q = mote__bits_f32(a) * 512.f + 0x1p23f;
         return (uint8_t)(sign | (mote__f32_bits(q) & 0xf));
     }
-    /* drop 20 mantissa bits, ties to even; a carry walks into the exponent as it should */
+    /* drop 20 mantissa bits, ties to even; a carry increments the exponent */
     a = (a + 0x7ffffu + (a >> 20 & 1)) >> 20;
     return (uint8_t)(sign | (a - (120u << 3))); /* bias 127 -> 7 */
 }

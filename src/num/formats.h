@@ -1,11 +1,14 @@
-/* Scalar number formats: E2M1, E4M3, E8M0, BF16. These are the definitions; SIMD variants must
- * equal them bit for bit.
+/* Scalar number formats: E2M1, E4M3, E8M0, BF16. These are the definitions; SIMD variants must give
+ * the same bits.
  *
  *   E2M1  4 bits: sign, codes 0..7 = 0 .5 1 1.5 2 3 4 6
- *   E4M3  8 bits: sign, 4 exponent bits (bias 7), 3 mantissa bits, largest 448, no infinity, 0x7F
- * and 0xFF are NaN E8M0  8 bits: b = 2^(b-127); 0xFF is NaN BF16  the upper half of an fp32
- * Rounding: nearest, ties to the even code, saturating (E2M1 at 6, E4M3 at 448). NaN input: E4M3
- * gives 0x7F, E2M1 gives 0, BF16 keeps a quiet NaN. */
+ *   E4M3  8 bits: sign, 4 exponent bits (bias 7), 3 mantissa bits; largest 448; no infinity; 0x7F
+ *         and 0xFF are NaN
+ *   E8M0  8 bits: b = 2^(b-127); 0xFF is NaN
+ *   BF16  the upper half of an fp32
+ *
+ * Rounding: to nearest, ties to the even code; E2M1 saturates at 6, E4M3 at 448. NaN becomes 0x7F
+ * in E4M3, 0 in E2M1 and a quiet NaN in BF16. */
 #ifndef MOTE_NUM_FORMATS_H
 #define MOTE_NUM_FORMATS_H
 
@@ -27,12 +30,12 @@ static inline float mote__bits_f32(uint32_t u)
 
 extern const float mote__e2m1_value[16];  /* by code */
 extern const float mote__e4m3_value[256]; /* by code */
-/* exact, also where the result is denormal (codes 0) */
+/* Exact, including the denormal result of code 0. */
 float mote__e8m0_decode(uint8_t code);
 
 uint8_t mote__e2m1_encode(float x);
 uint8_t mote__e4m3_encode(float x);
-/* E8M0 code of a power of two (used on results of mote__pow2_ceil); saturates to [0, 254]. */
+/* E8M0 code of a positive power of two; saturates to [0, 254]. */
 uint8_t mote__e8m0_encode(float pow2);
 
 static inline uint16_t mote__bf16_encode(float x)
@@ -45,7 +48,7 @@ static inline uint16_t mote__bf16_encode(float x)
 static inline float mote__bf16_decode(uint16_t h) { return mote__bits_f32((uint32_t)h << 16); }
 static inline float mote__bf16_round(float x) { return mote__bf16_decode(mote__bf16_encode(x)); }
 
-/* IEEE half precision, exactly (weights of other makers' checkpoints). */
+/* IEEE half precision; exact. Some Llama-style checkpoints have such weights. */
 static inline float mote__f16_decode(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, e = h >> 10 & 31, m = h & 0x3ffu;
@@ -56,7 +59,7 @@ static inline float mote__f16_decode(uint16_t h)
     return mote__bits_f32(sign | mote__f32_bits((float)m * 0x1p-24f));
 }
 
-/* Smallest power of two >= x, read off the bits (x > 0, normal). */
+/* Smallest power of two >= x. x must be positive and normal. */
 static inline float mote__pow2_ceil(float x)
 {
     uint32_t u = mote__f32_bits(x);

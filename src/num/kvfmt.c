@@ -1,9 +1,8 @@
 /* Encoding and decoding of cache vectors, format by format. Layouts, floors and rounding:
  * docs/format-kv.md.
  *
- * Inputs that no healthy model makes still have one meaning: NaN does not count towards a group's
- * maximum and becomes the element's NaN (E4M3, BF16, F32) or 0 (E2M1); infinities count as FLT_MAX
- * and become the largest element. */
+ * NaN and infinities are defined too: NaN is ignored in a group's maximum and becomes the element's
+ * NaN (E4M3, BF16, F32) or 0 (E2M1); infinities count as FLT_MAX and become the largest element. */
 #include "num/kvfmt.h"
 
 #include <assert.h>
@@ -163,7 +162,7 @@ const mote__kvfmt *mote__kvfmt_find(const char *name, size_t name_bytes)
 
 void mote__kvfmt_round(const mote__kvfmt *f, float *x, size_t n)
 {
-    /* one group at a time (or one value), so the packed form fits on the stack whatever n is */
+    /* one group (or value) at a time, so that the packed form fits on the stack for any n */
     size_t step = f->group ? f->group : 1;
     uint8_t codes[128], scale[1];
     assert(mote__kvfmt_code_bytes(f, step) <= sizeof codes);

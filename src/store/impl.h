@@ -52,8 +52,8 @@ typedef struct mote__item {
     /* of a block */
     mote__slot slot;
     uint8_t head[MOTE_SLOT_HEAD];
+    /* the payload: of a block, which is released into its pool, or borrowed bytes (pool NULL) */
     const uint8_t *payload;
-    /* the block is released into it; NULL: the payload is borrowed */
     mote__kv_pool *pool;
     mote__kv_block *block;
     /* of a snapshot; its file, owned when queued */
@@ -303,7 +303,7 @@ size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mot
 int mote__queue_has(mote__store *s, const uint8_t *id);
 uint64_t mote__queue_batches(
     mote__store *s); /* grows whenever some have left the queue for the index */
-/* A block to be written: its head is made, its payload is block's. */
+/* A block to be written: its head is made, its payload is the block. */
 mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
                                          const uint8_t *head, mote__kv_pool *pool,
                                          mote__kv_block *block);

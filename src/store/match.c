@@ -18,6 +18,7 @@ typedef struct load {
     mote__entry entry;
     mote__segfile *file;
     mote__kv_block *block;
+    mote__kv_view view; /* of the block: where its bytes are read to */
     int reading, error; /* errno, ENODATA: too short */
     /* MOTE_SLOT_HEAD and MOTE_SLOT_ALIGN, aligned for the disk */
     uint8_t *head, *pad;
@@ -54,7 +55,7 @@ static void start(walk *w, load *l)
     const mote__place *p = &l->entry.place;
     size_t n_pad = p->slot_bytes - p->payload_bytes - MOTE_SLOT_HEAD;
     struct iovec parts[] = { { l->head, MOTE_SLOT_HEAD },
-                             { l->block->data, p->payload_bytes },
+                             { l->view.bytes, p->payload_bytes },
                              { l->pad, n_pad } };
     if (!l->file) {
         l->error = errno == ENOENT || mote__file_is_other(errno) ? ENODATA : errno;
@@ -121,7 +122,7 @@ static int judge(mote__store *s, const mote__store_context *c, load *l, const mo
         *why = l->error == ENODATA ? "it is not there" : strerror(l->error);
         return l->error == ENODATA || l->error == EIO ? MOTE_EFORMAT : MOTE_EIO;
     }
-    int rc = mote__slot_read(&slot, l->head, l->block->data, c->block_bytes, l->pad,
+    int rc = mote__slot_read(&slot, l->head, l->view.bytes, c->block_bytes, l->pad,
                              l->entry.place.slot_bytes, why);
     if (!rc)
         rc = mote__slot_matches(&slot, &l->entry, why);
@@ -193,6 +194,7 @@ static void give_up(walk *w, mote__kv_pool *pool, load *l)
         mote__reads_cancel(w->reads, l);
     finish(w, l);
     mote__segfile_put(w->s, l->file);
+    mote__kv_view_close(&l->view, pool, l->block, 0);
     if (l->block)
         mote__kv_block_unref(pool, l->block);
     l->file = NULL;
@@ -211,7 +213,7 @@ static int prepare(walk *w, mote__kv_pool *pool, const mote__store_context *c,
     if (at % MOTE_POOL_EXPECTED == 0)
         mote__kv_pool_expect(pool, n - at);
     l->block = mote__kv_block_new(pool);
-    if (!l->block)
+    if (!l->block || mote__kv_view_open(&l->view, pool, l->block, 0))
         return 0;
     l->head = w->buffers + buffer * BUFFER;
     l->pad = l->head + MOTE_SLOT_ALIGN;
@@ -262,6 +264,7 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
             note_ill(s, &ill, &l->entry, bad, why);
         healing |= bad != 0;
         if (!healing) {
+            mote__kv_view_close(&l->view, pool, l->block, 1);
             blocks[first + i] = l->block;
             l->block = NULL;
             used++;

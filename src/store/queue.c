@@ -103,9 +103,11 @@ static mote__kv_block *share(mote__store *s, const uint8_t *id, mote__kv_pool *p
     pthread_mutex_unlock(&s->mutex);
     if (!block || from == pool)
         return block;
-    copy = mote__kv_block_new(pool);
+    mote__kv_view view;
+    copy = mote__kv_view_open(&view, from, block, 1) ? NULL : mote__kv_block_new(pool);
     if (copy)
-        memcpy(copy->data, block->data, pool->layout.block_bytes);
+        mote__kv_block_put(pool, copy, 0, view.bytes, pool->layout.block_bytes);
+    mote__kv_view_close(&view, from, block, 0);
     mote__kv_block_unref(from, block);
     return copy;
 }
@@ -153,7 +155,6 @@ mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
     memcpy(it->head, head, sizeof it->head);
     it->pool = pool;
     it->block = mote__kv_block_ref(block);
-    it->payload = block->data;
     if (mote__queue_push(s, it, 0))
         return dropped(s, 0);
     mote__count(&s->counts.put_blocks, 1);

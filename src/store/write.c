@@ -283,16 +283,23 @@ static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
 static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
 {
     static const uint8_t zeros[MOTE_SLOT_ALIGN];
-    mote__slot_seal(it->head, p->generation, it->payload, p->payload_bytes, p->slot_bytes);
+    mote__kv_view view = { 0 };
+    if (it->pool && mote__kv_view_open(&view, it->pool, it->block, 1))
+        return ENOMEM;
+    const uint8_t *payload = it->pool ? view.bytes : it->payload;
+    mote__slot_seal(it->head, p->generation, payload, p->payload_bytes, p->slot_bytes);
     mote__segfile *f = mote__segfile_get(s, p->segment);
-    if (!f)
-        return errno;
+    int e = f ? 0 : errno;
     struct iovec v[3] = { { it->head, MOTE_SLOT_HEAD },
-                          { (void *)it->payload, p->payload_bytes },
+                          { (void *)payload, p->payload_bytes },
                           { (void *)zeros, p->slot_bytes - MOTE_SLOT_HEAD - p->payload_bytes } };
-    int e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
-    mote__count(&s->counts.written_bytes, e ? 0 : p->slot_bytes);
-    mote__segfile_put(s, f);
+    if (f) {
+        e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
+        mote__count(&s->counts.written_bytes, e ? 0 : p->slot_bytes);
+        mote__segfile_put(s, f);
+    }
+    if (it->pool)
+        mote__kv_view_close(&view, it->pool, it->block, 0);
     return e;
 }
 

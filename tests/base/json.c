@@ -45,8 +45,8 @@ static void test_parse(void **state)
     check_parse(deep, sizeof deep, MOTE_EFORMAT, "x.json: line 1");
 }
 
-/* Numbers that jansson cannot hold are numbers all the same, and no integers: a reader finds them
- * outside its range. */
+/* Numbers that jansson cannot hold are read as reals, so that a reader reports them as out of
+ * range. */
 static void test_long_numbers(void **state)
 {
     static const struct {

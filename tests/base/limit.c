@@ -1,4 +1,5 @@
-/* Memory of the machine and of control groups, from made-up /proc and /sys. */
+/* Memory of the machine and limits of control groups, read from a folder with its own /proc and
+ * /sys. */
 #include "base/limit.h"
 #include "test.h"
 
@@ -7,7 +8,7 @@
 
 static char root[] = "/tmp/mote-limit-XXXXXX";
 
-/* Writes `text` to root + path, with all folders on the way. */
+/* Write `text` to root + path and create the folders of the path. */
 static void put(const char *path, const char *text)
 {
     char name[400], *at;
@@ -66,15 +67,15 @@ static void test_machine(void **state)
 static void test_version_2(void **state)
 {
     (void)state;
-    /* in a container the group is the root of what is seen */
+    /* in a container: its own group is mounted as the root */
     start("0::/\n");
     put("/sys/fs/cgroup/memory.max", "4294967296\n");
-    is(GIB(4), GIB(4), GIB(4)); /* how much is in use is not told */
+    is(GIB(4), GIB(4), GIB(4)); /* the file with the use is missing */
     put("/sys/fs/cgroup/memory.current", "3221225472\n");
     is(GIB(4), GIB(1), GIB(4));
     put("/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 1073741824\nactive_file 5\n");
     is(GIB(4), GIB(2), GIB(4));
-    put("/sys/fs/cgroup/memory.current", "5368709120\n"); /* over the limit, for a moment */
+    put("/sys/fs/cgroup/memory.current", "5368709120\n"); /* use above the limit */
     put("/sys/fs/cgroup/memory.stat", "inactive_file 0\n");
     is(GIB(4), 0, GIB(4));
     /* on a host: the slice above is tighter than the service */
@@ -86,7 +87,7 @@ static void test_version_2(void **state)
     put("/sys/fs/cgroup/a.slice/b.service/memory.max", "1073741824\n");
     put("/sys/fs/cgroup/a.slice/b.service/memory.current", "0\n");
     is(GIB(1), GIB(1), GIB(1));
-    /* a limit above the machine's memory limits nothing */
+    /* a limit above the machine's memory has no effect */
     start("0::/\n");
     put("/sys/fs/cgroup/memory.max", "1099511627776\n");
     is(GIB(16), GIB(8), GIB(1024));
@@ -103,7 +104,7 @@ static void test_version_1(void **state)
     put("/sys/fs/cgroup/memory/docker/x/memory.stat",
         "inactive_file 1\ntotal_inactive_file 268435456\n");
     is(GIB(1), GIB(1) - (GIB(1) / 4), GIB(1));
-    /* the path is the host's, what is mounted is the container's own */
+    /* the path is the host's, the mount is the container's */
     start("4:memory:/docker/deadbeef\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "3221225472\n");
     is(GIB(3), GIB(3), GIB(3));

@@ -1,5 +1,4 @@
-/* Memory: what the meter counts, the growing buffer, allocations made to fail, sums that overflow.
- */
+/* Memory: what the meter counts, the growing buffer, forced failures, overflow of sizes. */
 #include "base/mem.h"
 #include "test.h"
 
@@ -17,12 +16,12 @@ static void meter_counts_by_class(void **state)
     assert_int_equal(m.n_allocs, 3);
     mote__free(&m, MOTE_MEM_OTHER, b, 65);
     assert_int_equal(mote__meter_total(&m), 128);
-    assert_int_equal(m.peak, 256); /* a peak stays */
+    assert_int_equal(m.peak, 256); /* the peak does not fall */
     mote__free(&m, MOTE_MEM_SCRATCH, a, 1);
     mote__free(&m, MOTE_MEM_OTHER, none, 0);
-    mote__free(&m, MOTE_MEM_OTHER, NULL, 1000); /* nothing there: nothing counted */
+    mote__free(&m, MOTE_MEM_OTHER, NULL, 1000); /* NULL counts nothing */
     assert_int_equal(mote__meter_total(&m), 0);
-    mote__meter_add(NULL, MOTE_MEM_OTHER, 5); /* no meter: no account */
+    mote__meter_add(NULL, MOTE_MEM_OTHER, 5); /* no meter: not accounted */
     mote__meter_sub(NULL, MOTE_MEM_OTHER, 5);
 }
 
@@ -38,7 +37,7 @@ static void pages_are_whole_and_zero(void **state)
     assert_int_equal(mote__meter_total(&m), bytes + large);
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(p[i], 0);
-    q[large - 1] = 1; /* the last byte is ours */
+    q[large - 1] = 1; /* the last byte can be written */
     mote__unmap_pages(&m, MOTE_MEM_WEIGHTS, p, bytes);
     mote__unmap_pages(&m, MOTE_MEM_WEIGHTS, q, large);
     assert_int_equal(mote__meter_total(&m), 0);
@@ -70,7 +69,7 @@ static void buffer_grows_and_keeps(void **state)
     }
     assert_memory_equal(b.data, want, n);
     assert_int_equal(mote__buf_append(&b, NULL, 0), 0);
-    /* a refused growth leaves contents and account as they were */
+    /* a failed growth changes neither contents nor meter */
     size_t held = b.capacity, counted = mote__meter_total(&m);
     assert_int_equal(mote__buf_reserve(&b, (size_t)1 << 60), MOTE_ENOMEM);
     assert_int_equal(mote__buf_append(&b, want, SIZE_MAX), MOTE_ENOMEM);
@@ -89,7 +88,7 @@ static void allocations_fail_on_demand(void **state)
     assert_true(a && b);
     assert_null(mote__alloc(&m, MOTE_MEM_OTHER, 10));
     size_t bytes = 10;
-    assert_null(mote__map_pages(&m, MOTE_MEM_OTHER, &bytes)); /* and every later one */
+    assert_null(mote__map_pages(&m, MOTE_MEM_OTHER, &bytes)); /* all later ones fail too */
     mote__alloc_fail_at = 0;
     mote__free(&m, MOTE_MEM_OTHER, a, 10);
     mote__free(&m, MOTE_MEM_OTHER, b, 10);

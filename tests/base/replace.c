@@ -1,5 +1,5 @@
-/* Replacing a file: whole or not at all, through links, with its permissions; and what is no
- * regular file. */
+/* Replacing a file: completely or not at all, through links, permissions kept; and files that are
+ * not regular. */
 #include "base/replace.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static void check_text(const char *path, const char *want)
     assert_string_equal(got, want);
 }
 
-/* Nothing but `n` names lies there: no temporary file. */
+/* The folder holds exactly `n` names: no temporary file is left. */
 static void check_names(int n)
 {
     char command[200];
@@ -83,7 +83,7 @@ static void test_plain(void **state)
         check_text(path, "two");
     }
     check_names(1);
-    /* given up: the old file */
+    /* abort keeps the old file */
     mote__replace r;
     assert_int_equal(mote__replace_begin(&r, path, 0666, NULL), 0);
     fputs("half", r.file);
@@ -94,7 +94,7 @@ static void test_plain(void **state)
     char name[256];
     memset(name, 'n', 255);
     name[255] = 0;
-    assert_int_equal(put(in_folder(name), "long", NULL), 0); /* the longest name there is */
+    assert_int_equal(put(in_folder(name), "long", NULL), 0); /* a name of the maximum length */
     clear();
 }
 
@@ -104,7 +104,7 @@ static void test_links(void **state)
     assert_int_equal(mkdir(in_folder("sub"), 0777), 0);
     assert_int_equal(symlink("sub/real", in_folder("relative")), 0);
     assert_int_equal(symlink(in_folder("relative"), in_folder("absolute")), 0);
-    /* dangling: the target is made */
+    /* dangling link: the target is created */
     assert_int_equal(put(in_folder("absolute"), "made", NULL), 0);
     check_text(in_folder("sub/real"), "made");
     assert_int_equal(chmod(in_folder("sub/real"), 0600), 0);
@@ -134,7 +134,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, strerror(EISDIR)));
     assert_int_equal(put(in_folder("none/x"), "x", &err), MOTE_EIO);
     assert_int_equal(put("", "x", &err), MOTE_EIO);
-    /* root may write everything */
+    /* root passes every permission check */
     if (geteuid()) {
         assert_int_equal(put(in_folder("kept"), "old", NULL), 0);
         assert_int_equal(chmod(in_folder("kept"), 0400), 0);
@@ -165,7 +165,7 @@ static void test_no_regular_files(void **state)
     assert_int_equal(read(fd, got, 7), 7);
     assert_string_equal(got, "through");
     close(fd);
-    /* the names of descriptors, by a link too */
+    /* names of descriptors, also through a link */
     int pipes[2];
     char name[40];
     assert_int_equal(pipe(pipes), 0);
@@ -177,7 +177,7 @@ static void test_no_regular_files(void **state)
     assert_memory_equal(got, "onetwo", 6);
     close(pipes[0]);
     close(pipes[1]);
-    assert_int_equal(put(name, "x", &err), MOTE_EIO); /* closed by now */
+    assert_int_equal(put(name, "x", &err), MOTE_EIO); /* the descriptor is closed */
     assert_true(mote__replace_is_stdout("/dev/stdout"));
     assert_true(mote__replace_is_stdout("/proc/self/fd/1"));
     assert_false(mote__replace_is_stdout("/dev/stderr"));

@@ -1,5 +1,5 @@
-/* The pool: every iteration once, whatever the threads; many short loops in a row; more threads
- * than cores. */
+/* The thread pool: every iteration runs once for any number of threads; many short loops in a row;
+ * more threads than cores. */
 #include "base/threads.h"
 #include "test.h"
 
@@ -46,7 +46,7 @@ static void every_iteration_once(void **state)
     }
     memset(&l, 0, sizeof l);
     l.threads = 1;
-    mote__pool_for(NULL, 17, 4, body, &l); /* no pool: the caller does it all */
+    mote__pool_for(NULL, 17, 4, body, &l); /* no pool: the caller runs all iterations */
     assert_int_equal(l.hit[16], 1);
     assert_int_equal(l.hit[17], 0);
     mote__pool_destroy(NULL);

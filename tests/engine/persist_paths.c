@@ -11,9 +11,9 @@
 /* A sanitizer looks for faults of memory, which few episodes show; bits are compared in plain
  * builds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { EPISODES = 4 };
+enum { EPISODES = 4, ALL_KINDS = 0 };
 #else
-enum { EPISODES = 14 };
+enum { EPISODES = 14, ALL_KINDS = 1 };
 #endif
 enum { N = 640, SEQUENCES = 3, WARM = 3, STEPS = 3, ROWS = 48 };
 static int32_t ids[SEQUENCES][N + STEPS];
@@ -215,7 +215,9 @@ static void paths(void **state)
     printf(
         "  exact from snapshots: %zu bounded, %zu exact, %zu full; %zu others, %zu from blocks\n",
         n_exact[0], n_exact[1], n_exact[2], n_other, n_blocks);
-    assert_true(from || (n_exact[0] && n_exact[1] && n_exact[2] && n_other && n_blocks));
+    /* so few episodes as a sanitizer gets need not meet every kind */
+    assert_true(!ALL_KINDS || from ||
+                (n_exact[0] && n_exact[1] && n_exact[2] && n_other && n_blocks));
     mote_store_close(store);
     mote_model_close(m);
     remove_tree(dir);
@@ -455,8 +457,8 @@ static void in_the_queue(void **state)
         assert_true(got.exact);
         assert_true((others[i]->seq.kv.blocks[0] == s->seq.kv.blocks[0]) ==
                     (i != 7)); /* shared, not copied */
-        assert_memory_equal(others[i]->seq.kv.blocks[0]->data, s->seq.kv.blocks[0]->data,
-                            s->context.block_bytes);
+        assert_memory_equal(mote__kv_block_here(others[i]->seq.kv.blocks[0]),
+                            mote__kv_block_here(s->seq.kv.blocks[0]), s->context.block_bytes);
         feed(others[i], ids[i % 2] + got.reused_tokens, 610 - got.reused_tokens, MOTE_LOGITS_LAST,
              NULL, NULL);
     }

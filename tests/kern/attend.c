@@ -1,5 +1,5 @@
-/* Attention of a query row: the same bits from every variant, and the softmax with a sink in
- * double. */
+/* Attention of a query row: the same bits from every variant, and agreement with a softmax with a
+ * sink in double. */
 #include "kern/guard.h"
 
 #include "kern/attend.h"
@@ -114,8 +114,8 @@ static void test_attend(void **state)
                 plain(out, spread, &a, h, &w, &m);
                 for (size_t d = 0; d < dim; d++) {
                     /* A score is a sum of dim products of size |q||v| scale < 12 here; its error
-                     * moves p by as much, relatively. The rest is n roundings of the mix; BF16
-                     * probabilities add 2^-8. */
+                     * changes p by the same relative amount. Add n roundings of the weighted sum,
+                     * and 2^-8 for BF16 probabilities. */
                     double bound = spread[d] *
                                        ((double)FLT_EPSILON *
                                             (12.0 * (double)(dim / 16 + 8) + (double)(w.n + m.n)) +
@@ -128,7 +128,7 @@ static void test_attend(void **state)
                 }
             }
         }
-        /* what lies in the scratch before does not matter */
+        /* the previous contents of the scratch do not matter */
         memset(scratch, 0xff, mote__attend_scratch(heads, dim) * 4);
         mote__attend(mote__kern(), &a, scratch);
         check_same_f32(want, got, heads * dim, "attend with a dirty scratch seed=%llu",
@@ -139,7 +139,7 @@ static void test_attend(void **state)
     }
 }
 
-/* no entries: zeros; an infinitely deep sink: plain softmax; an infinitely high one: zeros */
+/* no entries: zeros; a sink of -inf: plain softmax; a sink of +inf: zeros */
 static void test_sink(void **state)
 {
     rnd r = { 4 };
@@ -174,8 +174,9 @@ static void test_sink(void **state)
     guard_free(&g);
 }
 
-/* Published math: probabilities are BF16 where they meet the values, and whole in the denominator.
- * Channel 1 sees the second entry alone, whose probability is exp(-0.7) of the first's. */
+/* Published math: probabilities are rounded to BF16 in the product with the values but not in the
+ * denominator. Channel 1 depends on the second entry only, whose probability is exp(-0.7) times the
+ * first's. */
 static void test_published(void **state)
 {
     enum { DIM = 128 };

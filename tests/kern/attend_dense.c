@@ -1,10 +1,10 @@
 /* Causal attention over one key and value head: the same bits from every variant and for every
- * number of rows in a call, and the softmax in double. */
+ * number of rows in a call, and agreement with a softmax in double. */
 #include "kern/guard.h"
 
 #include "kern/attend_dense.h"
 
-/* One side of a cache: `heads` vectors an entry, in tiles that lie anywhere. */
+/* The keys or the values of a cache: `heads` vectors per entry, in tiles at unrelated addresses. */
 typedef struct side {
     const mote__kvfmt *f;
     size_t code_bytes, scale_bytes;
@@ -167,7 +167,7 @@ static void test_attend(void **state)
     }
 }
 
-/* A single visible entry is the answer, whatever its score. */
+/* With one visible entry the result is its value, for any score. */
 static void test_first(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Linears of 1 to 9 rows, where weights are decoded in registers: every E4M3 code in every column,
- * and shapes around what kernels cut K and outputs at. Bit for bit against the scalar kernel, or
- * against the exact product. */
+ * and shapes around the sizes at which kernels cut K and outputs. Bit for bit against the scalar
+ * kernel, or against the exact product. */
 #include "kern/guard.h"
 
 #include "kern/kern.h"
@@ -8,8 +8,8 @@
 
 enum { MOST_ROWS = 9, SCRATCH_BYTES = MOTE_LINEAR_SCRATCH * 4 };
 
-/* One column of x is not zero, so an output is one product, which is exact: +-0 give +0, 0x7f and
- * 0xff NaN. */
+/* Only one column of x is not zero, so an output is one exact product: codes of +-0 give +0, 0x7f
+ * and 0xff give NaN. */
 static void test_every_code(void **state)
 {
     enum { CODES = 256, COLUMNS = 128 };
@@ -19,7 +19,7 @@ static void test_every_code(void **state)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (uint8_t)(i / COLUMNS);
     for (size_t i = 0; i < sizeof scale; i++)
-        /* all that vectors take */
+        /* all scales that vector kernels accept */
         scale[i] = (uint8_t)(127 - 38 + i * 76 / (sizeof scale - 1));
     mote__mat m = { MOTE_W_FP8, CODES, COLUMNS, data, scale, COLUMNS / 32, 0 };
     for (int level = 0; mote__kern_at(level); level++)

@@ -1,5 +1,5 @@
-/* Buffers between guard pages, random floats of several styles, and comparisons that say where. For
- * tests of kernels. */
+/* For tests of kernels: buffers between guard pages, random floats of several styles, and
+ * comparisons that report the first difference. */
 #ifndef MOTE_TESTS_KERN_GUARD_H
 #define MOTE_TESTS_KERN_GUARD_H
 
@@ -11,7 +11,7 @@
 #include "num/formats.h"
 #include "test.h"
 
-/* All buffers of a round live in one arena of guarded pieces and go together. */
+/* All buffers of a round are in one arena of guarded pieces and are freed together. */
 typedef struct guard {
     struct {
         void *base;
@@ -20,7 +20,7 @@ typedef struct guard {
     int n, at_end;
 } guard;
 
-/* `bytes` that end right before an inaccessible page (at_end) or start right behind one */
+/* `bytes` that end directly before an inaccessible page (at_end) or start directly after one */
 static inline void *guard_alloc(guard *g, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page,
@@ -51,7 +51,7 @@ static inline void fill_floats(rnd *r, float *p, size_t n, int style)
 {
     static const float special[] = { INFINITY, -INFINITY, NAN,        0, -0.f,
                                      FLT_MAX,  FLT_MIN,   -0x1p-149f, 1, -1 };
-    /* denormals among themselves, or also beside others */
+    /* only denormals, or mixed with normal numbers */
     const int tiny = (int)rnd_below(r, 2);
     for (size_t i = 0; i < n; i++) {
         float u = rnd_unit(r);
@@ -73,8 +73,8 @@ static inline void fill_bytes(rnd *r, uint8_t *p, size_t n)
         p[i] = (uint8_t)(rnd_u64(r) >> 32);
 }
 
-/* Same bits, or both NaN: which NaN comes out of two is nobody's promise. First wrong index, or n.
- */
+/* Index of the first pair that differs in bits and is not NaN in both, or n. (Which NaN results
+ * from two is not defined.) */
 static inline size_t first_difference(const float *want, const float *got, size_t n)
 {
     for (size_t i = 0; i < n; i++)

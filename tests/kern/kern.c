@@ -1,5 +1,5 @@
 /* Every kernel of every variant that this CPU has against the scalar definition, bit for bit, on
- * random shapes and data; the definition's sums against sums in double; exp against libm;
+ * random shapes and data; the sums of the definition against sums in double; exp against libm;
  * MOTE_CPU_MASK. */
 #include "kern/guard.h"
 
@@ -28,7 +28,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* lengths around what kernels cut at */
+/* lengths around the sizes at which kernels cut */
 static size_t length(rnd *r, size_t most)
 {
     static const size_t edge[] = { 0,  1,  2,  7,  8,   9,   15,  16,  17,  31,  32,
@@ -170,9 +170,9 @@ static void test_linear(void **state)
                 variants[v]->name, kind_name[kind], (unsigned long long)seed, n_out, o0, o1, n_in,
                 n_rows, ldy, style_name[style]);
         }
-        /* Against a sum in double. Each of the n_in terms passes at most n_in/16 + 5 roundings;
-         * MXFP4: n_in/512 + 7 with those of the integer and the scale, and each input is rounded to
-         * 2^-22 of its group's largest. */
+        /* Against a sum in double. Each of the n_in terms is rounded at most n_in/16 + 5 times;
+         * MXFP4: n_in/512 + 7 times, including the integer and the scale, and each input is rounded
+         * to 2^-22 of its group's largest. */
         if (style == NORMAL || style == ALTERNATING || style == ZEROS)
             for (size_t row = 0; row < n_rows; row++)
                 for (size_t o = o0; o < o1; o++) {
@@ -203,7 +203,7 @@ static void test_linear(void **state)
     free(scratch);
 }
 
-/* A matrix so wide that no scratch could hold its rows decoded. */
+/* A matrix so wide that its decoded rows do not fit into the scratch. */
 static void test_linear_wide(void **state)
 {
     float *scratch = aligned_alloc(64, MOTE_LINEAR_SCRATCH * sizeof(float));
@@ -224,9 +224,9 @@ static void test_linear_wide(void **state)
     free(scratch);
 }
 
-/* Pairs whose products lie where an instruction that flushes denormals, or weights in BF16, would
- * show: the smallest inputs with small scales and the largest with large ones, in sums that cancel.
- */
+/* Pairs whose products would reveal an instruction that flushes denormals, or rounding of weights
+ * to BF16: the smallest inputs with small scales and the largest with large scales, in sums that
+ * cancel. */
 static void test_pairs_limits(void **state)
 {
     float *scratch = aligned_alloc(64, MOTE_LINEAR_SCRATCH * sizeof(float));
@@ -238,7 +238,7 @@ static void test_pairs_limits(void **state)
         size_t n_in = 32 * (1 + rnd_below(&r, 9)), n_out = 1 + rnd_below(&r, 18),
                n_rows = 1 + rnd_below(&r, 8);
         make_linear(&r, &g, &c, MOTE_W_MXFP4_BF16, n_out, n_in, n_rows, NORMAL);
-        /* one scale, or two next to each other */
+        /* one scale, or two adjacent ones */
         for (size_t o = 0; o < n_out; o++)
             for (size_t k = 0; k < n_in / 32; k++)
                 c.scale[o * c.m.scale_stride + k] = (uint8_t)((large ? 249 : 85) + seed / 4 % 6 +
@@ -262,7 +262,7 @@ static void test_pairs_limits(void **state)
     free(scratch);
 }
 
-/* every column lies where kern/lanes.h says, no two at one place, and the rest is zero */
+/* every column is at the index of kern/lanes.h, no two share one, and the rest is zero */
 static void test_arrange(void **state)
 {
     for (int kind = 0; kind < MOTE_W_MXFP4; kind++)
@@ -281,7 +281,7 @@ static void test_arrange(void **state)
             assert_int_equal(zeros, size - n);
             assert_true(dst[size] == -1);
         }
-    /* FP8: what is too small is zero, what is too large or no number is NaN */
+    /* FP8: inputs that are too small become 0, inputs that are too large, and NaN, become NaN */
     const float odd[8] = { 0x1p-81f, -0x1.fffffep-81f, 0x1p-80f, 0x1.fffffep79f,
                            0x1p80f,  -INFINITY,        NAN,      -0.f };
     float dst[64];
@@ -319,8 +319,8 @@ static void test_arrange_variants(void **state)
     }
 }
 
-/* Fixed point: integers and units give inputs back to half of 2^-21 of their group's largest power
- * of two */
+/* Fixed point: integer times unit equals the input within half of 2^-21 of its group's largest
+ * power of two */
 static void test_fixed(void **state)
 {
     for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -370,7 +370,7 @@ static void test_elementwise(void **state)
         fill_floats(&r, b, n, style_b);
         if (rnd_below(&r, 2))
             for (size_t i = 0; i < n; i++)
-                a[i] *= 100; /* where exp ends */
+                a[i] *= 100; /* beyond the range of exp */
         float eps = rnd_below(&r, 2) ? 1e-20f : 1e-6f,
               limit = rnd_below(&r, 3) ? 10 * rnd_unit(&r) : 0, weight = rnd_unit(&r);
         for (int v = 1; v < n_variants; v++) {
@@ -418,7 +418,7 @@ static void test_round_fp8(void **state)
         size_t n = length(&r, 2000) / 32 * 32;
         float *x = guard_floats(&g, n), *got = guard_floats(&g, n), *want = guard_floats(&g, n);
         fill_floats(&r, x, n, (int)rnd_below(&r, FLOAT_STYLES));
-        /* between two places of the grid, now and then */
+        /* some values midway between two grid points */
         for (size_t i = 0; i < n; i++)
             if (rnd_below(&r, 4) == 0)
                 x[i] = ldexpf((float)rnd_below(&r, 64) - 32, (int)rnd_below(&r, 16) - 12);
@@ -579,7 +579,7 @@ static void test_dots_mix(void **state)
                lds = n + rnd_below(&r, 3), lda = dim + rnd_below(&r, 3);
         int style = (int)rnd_below(&r, FLOAT_STYLES);
         float scale = rnd_unit(&r);
-        /* exactly as long as the last row needs */
+        /* the exact length up to the end of the last row */
 #define ROWS(rows, ld, width) ((rows) ? ((rows)-1) * (ld) + (width) : 0)
         size_t n_q = ROWS(heads, ldq, dim), n_kv = ROWS(n, ldkv, dim), n_s = ROWS(heads, lds, n),
                n_a = ROWS(heads, lda, dim);
@@ -675,10 +675,10 @@ static void test_soften(void **state)
     }
 }
 
-/* Scales of keys and of the query's groups near each other, near but for a few, far apart,
- * anything, or for keys all the same (the first and the last codes, and those around the bounds of
- * the fast way); bytes of any value, or all at the largest (sums then come closest to what their
- * integers hold). */
+/* Scales of keys and of the query's groups: near each other, near except for a few, far apart,
+ * arbitrary, or (keys) all equal (the first and last codes, and those around the limits of the fast
+ * path). Code bytes: arbitrary, or all the largest, so that sums come closest to the range of their
+ * integers. */
 static void test_index_scores(void **state)
 {
     static const size_t dims[] = { 32, 64, 96, 128, 128, 128, 160, 512, 544 };
@@ -726,8 +726,8 @@ static void test_index_scores(void **state)
             default: key_scales[i] = edge;
             }
         mote__index_query query = { heads, dim, codes, sums, qs, w, (int)rnd_below(&r, 2) };
-        /* the scalar kernel over all tiles as one run, the others over runs as they come, empty
-         * ones among them */
+        /* the scalar kernel over all tiles as one run, the others over random runs, some of them
+         * empty */
         mote__index_tiles whole = { keys, key_scales, tiles }, runs[24];
         size_t n_runs = 0;
         for (size_t t = 0; n_runs < 23 && (t < tiles || rnd_below(&r, 2));) {
@@ -754,8 +754,8 @@ static void test_index_scores(void **state)
     }
 }
 
-/* Codes and scales of an encoded query are what MXFP4 says, whatever the scales were brought to; a
- * head whose groups lie within a factor of 8 has one scale. */
+/* Codes times scales of an encoded query equal the MXFP4 values for any rescaling; a head whose
+ * scales are within a factor of 8 has one scale. */
 static void test_index_query(void **state)
 {
     enum { DIM = 128, GROUPS = DIM / 32 };
@@ -835,7 +835,7 @@ static void test_passes(void **state)
             check_same_f32(most[0], most[1], n_blocks, "block_maxima/%s seed=%llu n=%zu block=%zu",
                            name, s, n, block);
         }
-        /* keep_above works in place: each variant gets its own copy of all scores */
+        /* keep_above works in place, so each variant gets its own copy of the scores */
         size_t kept = 0;
         for (int v = 0; v < n_variants; v++) {
             float *into = score[v > 0];
@@ -858,8 +858,8 @@ static void test_passes(void **state)
     }
 }
 
-/* Put entries into a tile, get them back, and score them the plain way: decoded query times decoded
- * key, in double. */
+/* Put entries into a tile, get them back, and compare scores with decoded query times decoded key
+ * in double. */
 static void test_index_meaning(void **state)
 {
     enum { DIM = 128, HEADS = 5, N = 16 };
@@ -879,7 +879,7 @@ static void test_index_meaning(void **state)
         mote__index_tile_get(back, sback, DIM, (size_t)e, tile_codes, tile_scales);
         assert_memory_equal(back, packed, sizeof back);
         assert_memory_equal(sback, scale, sizeof sback);
-        /* one entry, or its half of the tile, elsewhere */
+        /* move one entry, or its half of the tile */
         uint8_t moved_codes[DIM / 2 * 16], moved_scales[DIM / 32 * 16];
         int n = e % 8 ? 1 : 8, to = (e + 8) % 16;
         mote__index_tile_move(moved_codes, moved_scales, (size_t)to, tile_codes, tile_scales,
@@ -891,7 +891,7 @@ static void test_index_meaning(void **state)
             assert_memory_equal(back, one, sizeof back);
             assert_memory_equal(sback, one_scale, sizeof sback);
         }
-        /* the layout of docs/format-kv.md, spelled out for word 3 */
+        /* the layout of docs/format-kv.md for word 3 */
         assert_memory_equal(tile_codes + (3 * 16 + e) * 4, packed + 12, 4);
     }
     fill_floats(&r, q, HEADS * DIM, NORMAL);
@@ -939,7 +939,7 @@ static void test_mask(void **state)
     assert_int_equal(mote__kern_init(&err), MOTE_EINVAL);
     setenv("MOTE_CPU_MASK", "scalar", 1); /* cannot be hidden */
     assert_int_equal(mote__kern_init(NULL), MOTE_EINVAL);
-    setenv("MOTE_CPU_MASK", "avx2", 1); /* hides what builds on it, too */
+    setenv("MOTE_CPU_MASK", "avx2", 1); /* hides the levels above it too */
     assert_int_equal(mote__kern_init(&err), 0);
     assert_string_equal(mote__kern()->name, "scalar");
     assert_null(mote__kern_at(1));

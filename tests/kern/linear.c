@@ -1,4 +1,4 @@
-/* The driver of linears: any mix of jobs gives what one job, one row, one thread gives; gathers;
+/* The driver of linears: any mix of jobs gives the result of one job, one row, one thread; gathers;
  * shared inputs; views; failing allocations. */
 #include "kern/guard.h"
 
@@ -75,7 +75,7 @@ static void test_any_cut(void **state)
                                           .n_rows = n_rows,
                                           .ldy = n_out + rnd_below(&r, 3) };
             if (share) {
-                /* or the same place read at another stride */
+                /* or the same data with another stride */
                 jobs[i].ldx = jobs[i - 1].ldx;
                 if (jobs[i].ldx > n_in && rnd_below(&r, 2))
                     jobs[i].ldx--;
@@ -140,8 +140,8 @@ static void test_any_cut(void **state)
         mote__pool_destroy(pools[t]);
 }
 
-/* 8 block-diagonal views of one scaled matrix (as wo_a is used) give the rows that the whole matrix
- * gives */
+/* 8 block-diagonal views of one scaled matrix (as wo_a is used) give the same rows as the whole
+ * matrix */
 static void test_views(void **state)
 {
     enum { GROUPS = 4, OUT = 24, IN = 64 };
@@ -198,10 +198,10 @@ static void test_no_memory(void **state)
         assert_int_equal(mote__linear_run(&ctx, &job, 1), 0);
         size_t allocs = meter.n_allocs;
         assert_int_equal(mote__linear_run(&ctx, &job, 1), 0);
-        assert_int_equal(meter.n_allocs, allocs); /* steady state allocates nothing */
+        assert_int_equal(meter.n_allocs, allocs); /* no allocations in the steady state */
         mote__linear_deinit(&ctx);
     }
-    job.n_rows = (size_t)-1 / 8; /* refused before anything is read */
+    job.n_rows = (size_t)-1 / 8; /* fails before any input is read */
     assert_int_equal(mote__linear_init(&ctx, mote__kern(), NULL, &meter), 0);
     assert_int_equal(mote__linear_run(&ctx, &job, 1), MOTE_ENOMEM);
     assert_int_equal(mote__linear_run(&ctx, &job, 0), 0);

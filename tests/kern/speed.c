@@ -1,6 +1,7 @@
-/* How fast the kernels are, as ratios to limits measured in the same run: one thread's memory read
- * over the same buffer, and its fused multiply-adds. Not a test: prints, judges nothing. Each
- * answer is compared with the scalar one first. speed-kern [runs] medians of `runs` (default 7) */
+/* Speed of the kernels as ratios to limits measured in the same run: one thread's memory reads over
+ * the same buffer, and its fused multiply-adds. Prints figures and passes or fails nothing, but
+ * each result is first compared with the scalar one. speed-kern [runs] medians of `runs` (default
+ * 7) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,11 +122,11 @@ static void run_call(void *arg)
     c->body(c->ctx, c->kern);
 }
 
-/* where in the buffer the next linear finds its weights */
+/* offset in the buffer of the next linear's weights */
 static size_t walk;
 
-/* One line per level, after its answer in out [n_out] was found to be the scalar one's. bytes: read
- * per call (0: nothing from memory); flops per call (0: not counted). */
+/* Print one line per level, after checking that its result in out [n_out] equals the scalar one.
+ * bytes: read per call (0: nothing from memory); flops per call (0: not counted). */
 static void report(const char *what, void (*body)(void *, const mote__kern_ops *), void *ctx,
                    const float *out, size_t n_out, double bytes, double flops)
 {
@@ -138,7 +139,7 @@ static void report(const char *what, void (*body)(void *, const mote__kern_ops *
     for (int level = 0; mote__kern_at(level); level++) {
         call c = { body, ctx, mote__kern_at(level) };
         double spread, t;
-        memcpy(place, before, n_out * sizeof *before); /* mix adds to what is there */
+        memcpy(place, before, n_out * sizeof *before); /* mix adds to its output */
         walk = 0;
         run_call(&c);
         if (level == 0) {
@@ -176,8 +177,8 @@ typedef struct linear_ctx {
 static void run_linear(void *arg, const mote__kern_ops *k)
 {
     linear_ctx *c = arg;
-    /* walk the buffer matrix by matrix, so that weights come from where the limit's bytes came from
-     */
+    /* step through the buffer matrix by matrix, so that weights come from the same memory as the
+     * bytes of the limit */
     size_t bytes = N_OUT * (size_t)N_IN / mote__columns_per_word(c->m.kind) * 4;
     walk = walk + 2 * bytes > BUFFER ? 0 : walk + bytes;
     c->m.data = buffer + walk;
@@ -217,7 +218,7 @@ static void linears(void)
     free(x), free(scale);
 }
 
-/* ---- the rest: data stays in cache ---- */
+/* ---- other kernels: data stays in cache ---- */
 
 enum { HEADS = 64, DIM = 512, TILE = 64, I_HEADS = 32, I_DIM = 128, I_TILES = 64, N = 1 << 16 };
 typedef struct small_ctx {

@@ -47,7 +47,7 @@ static float draw(rnd *r, int style, size_t i)
     }
 }
 
-/* want [k] and how many: the sort's answer */
+/* Fill want [k] by a full sort; returns how many */
 static size_t by_sort(uint32_t *want, const float *scores, size_t n, size_t k, uint32_t base)
 {
     item *all = malloc((n + 1) * sizeof *all);
@@ -95,7 +95,7 @@ static void test_against_sort(void **state)
             mote__topk t, second;
             mote__topk_init(&t, mote__kern_at(level), k, memory);
             mote__topk_init(&second, mote__kern_at(level), k, other);
-            /* from the second on after a reset; the last in two parts */
+            /* a reset before each but the first; the last one in two parts */
             for (int round = 0; round < 4; round++) {
                 size_t cut = round < 3 ? n : rnd_below(&r, n + 1);
                 got[k] = 0xabcdef01;
@@ -129,8 +129,8 @@ static void test_memory(void **state)
     assert_true(mote__topk_bytes((size_t)-1 / 4) == (size_t)-1);
 }
 
-/* A million ascending scores: every one is accepted, and still no score costs more than O(1). What
- * would be quadratic takes minutes here, so the meson timeout is the judge. */
+/* A million ascending scores: each is accepted, and each must still cost O(1). A quadratic
+ * algorithm takes minutes here and fails by meson's timeout. */
 static void test_long_ascending(void **state)
 {
     enum { N = 1 << 20, K = 512 };

@@ -43,16 +43,16 @@ static void any_order(void **state)
             mote__kv_block *b = mote__kv_block_new(&p);
             assert_non_null(b);
             for (size_t k = 0; k < l.block_bytes; k += 61)
-                assert_int_equal(b->data[k], 0);
+                assert_int_equal(mote__kv_block_here(b)[k], 0);
             held[n] = (struct held){ b, 1, (unsigned char)(1 + rnd_below(&r, 255)) };
-            memset(b->data, held[n].mark, l.block_bytes);
+            memset(mote__kv_block_here(b), held[n].mark, l.block_bytes);
             n++;
         } else if (what < 7 && n) {
             assert_ptr_equal(mote__kv_block_ref(held[i].b), held[i].b);
             held[i].refs++;
         } else if (n) {
-            assert_true(held[i].b->data[0] == held[i].mark &&
-                        held[i].b->data[l.block_bytes - 1] == held[i].mark);
+            assert_true(mote__kv_block_here(held[i].b)[0] == held[i].mark &&
+                        mote__kv_block_here(held[i].b)[l.block_bytes - 1] == held[i].mark);
             mote__kv_block_unref(&p, held[i].b);
             if (--held[i].refs == 0)
                 held[i] = held[--n];

@@ -4,6 +4,7 @@
 
 #include "kv/cache.h"
 #include "kv/state.h"
+#include "model/kv_shape.h"
 #include "test.h"
 
 /* A sanitizer's shadow memory is resident, too, and not ours. */
@@ -13,13 +14,15 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-static mote__config published_config(void)
+static mote__kv_shape published_shape(void)
 {
     static mote__config c;
+    static mote__kv_shape shape;
     mote_err err;
     if (mote__config_load(&c, source_path("tests/data/config/v41-flash.json"), &err))
         fail_msg("%s", err.message);
-    return c;
+    mote__kv_shape_of(&shape, &c);
+    return shape;
 }
 
 static size_t kv_total(const mote__meter *m)
@@ -46,7 +49,7 @@ static void million_tokens(void **state)
 {
     (void)state;
     enum { TOKENS = 1 << 20 };
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     mote_err err;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, &err), 0);
@@ -105,7 +108,7 @@ static void million_tokens(void **state)
 static void constant_part(void **state)
 {
     (void)state;
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     mote__meter meter = { 0 };
     mote__kv_state s, t;
@@ -140,7 +143,7 @@ static void constant_part(void **state)
 static void round_trip(void **state)
 {
     (void)state;
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     rnd r = { 9 };
     for (int f = 0; f < MOTE_KV_FORMATS; f++) {
         mote__kv_spec spec;
@@ -166,8 +169,7 @@ static void round_trip(void **state)
             mote__kv_put(&kv, source, entry, main, index);
             mote__kvfmt_round(&mote__kvfmts[f], main, 512);
             mote__kvfmt_round(&mote__kvfmts[f], index, 128);
-            mote__kv_ref ref = mote__kv_main(&kv, source, entry);
-            layout.source[source].main->decode(got, ref.codes, ref.scales, 512);
+            mote__kv_main_decode(got, &kv, source, entry);
             assert_memory_equal(got, main, sizeof main);
             mote__kv_index_decode(got, &kv, source, entry);
             assert_memory_equal(got, index, sizeof index);
@@ -179,7 +181,7 @@ static void round_trip(void **state)
 
 static void published_pool(mote__kv_pool *pool, mote__meter *meter)
 {
-    mote__config c = published_config();
+    mote__kv_shape c = published_shape();
     mote__kv_spec spec;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, NULL), 0);
     mote__kv_layout layout;
@@ -205,11 +207,11 @@ static void sharing(void **state)
     assert_ptr_not_equal(a.blocks[2], b.blocks[2]);
     mote__kv_cache_truncate(&b, 300); /* block 1 is still shared ... */
     assert_int_equal(pool.n_blocks_used, 3);
-    const uint8_t *shared = b.blocks[1]->data;
+    const uint8_t *shared = mote__kv_block_here(b.blocks[1]);
     /* ... and copied before anything is written */
     assert_int_equal(mote__kv_reserve(&b, 300, 301), 0);
-    assert_ptr_not_equal(b.blocks[1]->data, shared);
-    assert_ptr_equal(a.blocks[1]->data, shared);
+    assert_ptr_not_equal(mote__kv_block_here(b.blocks[1]), shared);
+    assert_ptr_equal(mote__kv_block_here(a.blocks[1]), shared);
     assert_int_equal(pool.n_blocks_used, 4);
     /* no memory: unchanged */
     mote__alloc_fail_at = 1;
@@ -238,7 +240,7 @@ static void slabs(void **state)
     for (size_t n = 0; n < BLOCKS; n++) {
         block[n] = mote__kv_block_new(&pool);
         assert_non_null(block[n]);
-        memset(block[n]->data, (int)(n & 255), bytes);
+        memset(mote__kv_block_here(block[n]), (int)(n & 255), bytes);
         size_t counted = kv_total(&meter),
                structs = (n + 1 + 64) * sizeof *block[0] + pool.n_slabs * 512;
         assert_true(counted >= (n + 1) * bytes &&
@@ -247,8 +249,9 @@ static void slabs(void **state)
                     resident() <= before + (n + 1) * bytes + LARGE + structs + (256 << 10));
     }
     for (size_t n = 0; n < BLOCKS; n++) {
-        assert_true(block[n]->data[0] == (n & 255) && block[n]->data[bytes - 1] == (n & 255) &&
-                    block[n]->data[bytes / 2] == (n & 255));
+        assert_true(mote__kv_block_here(block[n])[0] == (n & 255) &&
+                    mote__kv_block_here(block[n])[bytes - 1] == (n & 255) &&
+                    mote__kv_block_here(block[n])[bytes / 2] == (n & 255));
         mote__kv_block_unref(&pool, block[n]);
     }
     mote__kv_pool_deinit(&pool);

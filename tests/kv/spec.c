@@ -1,17 +1,47 @@
 /* --kv: what texts mean, which are refused and how, and the bytes that follow. */
 #include "test.h"
 
-#include "kv/spec.h"
+#include "kv/layout.h"
+#include "kv/state.h"
+#include "model/kv_shape.h"
 
-static mote__config published, tiny, dense;
+static mote__kv_shape published, tiny, dense;
+
+static int load(mote__kv_shape *shape, const char *file)
+{
+    static mote__config c;
+    mote_err err;
+    int rc = mote__config_load(&c, source_path(file), &err);
+    mote__kv_shape_of(shape, &c);
+    return rc;
+}
 
 static int setup(void **state)
 {
     (void)state;
-    mote_err err;
-    return mote__config_load(&published, source_path("tests/data/config/v41-flash.json"), &err) ||
-           mote__config_load(&tiny, source_path("tests/data/config/tiny-a.json"), &err) ||
-           mote__config_load(&dense, source_path("tests/data/config/deepseek-67b.json"), &err);
+    return load(&published, "tests/data/config/v41-flash.json") ||
+           load(&tiny, "tests/data/config/tiny-a.json") ||
+           load(&dense, "tests/data/config/deepseek-67b.json");
+}
+
+/* Of global KV, a token; of the windows of a sequence. */
+static double bytes_per_token(const mote__kv_spec *spec, const mote__kv_shape *shape,
+                              double parts[4])
+{
+    mote__kv_layout l;
+    mote__kv_layout_init(&l, shape, spec);
+    for (int i = 0; i < 4; i++)
+        parts[i] = mote__kv_layout_part_per_token(&l, i);
+    return mote__kv_layout_bytes_per_token(&l);
+}
+
+static size_t window_bytes(const mote__kv_spec *spec, const mote__kv_shape *shape)
+{
+    mote__kv_state s;
+    assert_int_equal(mote__kv_state_init(&s, shape, spec, NULL), 0);
+    size_t n = s.n_layers * s.window * s.row_bytes;
+    mote__kv_state_deinit(&s);
+    return n;
 }
 
 static void test_good(void **state)
@@ -53,16 +83,15 @@ static void test_good(void **state)
         assert_int_equal(mote__kv_spec_parse(&again, back, &published, &err), 0);
         assert_memory_equal(&s, &again, sizeof s);
         free(back);
-        if (mote__kv_spec_bytes_per_token(&s, &published, parts) != rows[i].bytes)
-            fail_msg("%s: %g bytes", rows[i].text,
-                     mote__kv_spec_bytes_per_token(&s, &published, NULL));
+        if (bytes_per_token(&s, &published, parts) != rows[i].bytes)
+            fail_msg("%s: %g bytes", rows[i].text, parts[0] + parts[1] + parts[2] + parts[3]);
         assert_true(parts[0] + parts[1] == rows[i].main && parts[2] + parts[3] == rows[i].index);
-        assert_int_equal(mote__kv_spec_window_bytes(&s, &published), rows[i].window);
+        assert_int_equal(window_bytes(&s, &published), rows[i].window);
     }
     mote__kv_spec s;
     double parts[4];
     assert_int_equal(mote__kv_spec_parse(&s, NULL, &published, NULL), 0);
-    mote__kv_spec_bytes_per_token(&s, &published, parts);
+    bytes_per_token(&s, &published, parts);
     assert_true(parts[0] == 640 && parts[1] == 80 && parts[2] == 160 && parts[3] == 10);
 }
 
@@ -142,12 +171,12 @@ static void test_dense(void **state)
         assert_int_equal(mote__kv_spec_parse(&again, back, &dense, NULL), 0);
         assert_memory_equal(&s, &again, sizeof s);
         free(back);
-        double sum = mote__kv_spec_bytes_per_token(&s, &dense, parts);
+        double sum = bytes_per_token(&s, &dense, parts);
         if (sum != rows[i].bytes || parts[0] + parts[1] != rows[i].key ||
             parts[2] + parts[3] != rows[i].value)
             fail_msg("%s: %g bytes, %g + %g", rows[i].back, sum, parts[0] + parts[1],
                      parts[2] + parts[3]);
-        assert_int_equal(mote__kv_spec_window_bytes(&s, &dense), 0);
+        assert_int_equal(window_bytes(&s, &dense), 0);
     }
     static const struct {
         const char *text, *words;
@@ -165,8 +194,8 @@ static void test_dense(void **state)
             fail_msg("%s: '%s', expected '%s'", bad[i].text, err.message, bad[i].words);
     }
     /* groups may not cross from one head to the next */
-    mote__config narrow = dense;
-    narrow.head_dim = 64;
+    mote__kv_shape narrow = dense;
+    narrow.main_vector = narrow.index_vector = 64;
     assert_int_equal(mote__kv_spec_parse(&s, "value=fp4-128", &narrow, &err), MOTE_EUNSUPPORTED);
     assert_non_null(
         strstr(err.message, "fp4-128 stores groups of 128 values, this model's 'head_dim' is 64"));

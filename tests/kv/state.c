@@ -4,15 +4,14 @@
 
 enum { LAYERS = 3, WINDOW = 7, DIM = 32, END = 400 };
 
-static mote__config small_config(void)
+static mote__kv_shape small_shape(void)
 {
-    mote__config c = { .n_layers = LAYERS,
-                       .window = WINDOW,
-                       .head_dim = DIM,
-                       .n_kv_sources = 2,
-                       .kv_sources = { 1, 2 } };
-    c.compress_ratios[1] = 4;
-    c.compress_ratios[2] = 1;
+    mote__kv_shape c = { .n_layers = LAYERS,
+                         .window = WINDOW,
+                         .main_vector = DIM,
+                         .n_sources = 2,
+                         .source_layer = { 1, 2 },
+                         .ratio = { 4, 1 } };
     return c;
 }
 
@@ -26,7 +25,7 @@ static void rings_hold_the_newest(void **state)
     (void)state;
     rnd r = { 11 };
     mote__meter m = { 0 };
-    mote__config c = small_config();
+    mote__kv_shape c = small_shape();
     mote__kv_spec spec;
     mote_err err;
     assert_int_equal(mote__kv_spec_parse(&spec, "window=bf16", &c, &err), 0);
@@ -69,7 +68,7 @@ static void copies_are_independent(void **state)
 {
     (void)state;
     mote__meter m = { 0 };
-    mote__config c = small_config();
+    mote__kv_shape c = small_shape();
     mote__kv_spec spec;
     mote_err err;
     assert_int_equal(mote__kv_spec_parse(&spec, NULL, &c, &err), 0);

@@ -124,7 +124,7 @@ static void threads_and_levels(void **state)
             if (!kern)
                 continue;
             m = open_config(c, 1);
-            m->net.kern = m->net.linear.kern = kern;
+            m->net.kern = kern;
             float *got = full_pass(m, N);
             same(want, got, N * vocab, kern->name, configs[c], (size_t)level);
             free(got);

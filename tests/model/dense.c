@@ -133,7 +133,7 @@ static void threads_and_levels(void **state)
             if (!kern)
                 continue;
             m = open_named(names[i], MOTE_MATH_FP32, run < 2 ? 2 + 3 * run : 1);
-            m->net.kern = m->net.linear.kern = kern;
+            m->net.kern = kern;
             float *got = one_pass(m, ids, N, kv);
             same(want, got, N * vocab, names[i], kern->name, (size_t)run);
             free(got);

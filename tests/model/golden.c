@@ -1,5 +1,6 @@
 /* The model against the NumPy reference's recorded results: logits of prefill, decode and both
  * replays, all cache formats. */
+#include "double.h"
 #include "golden.h"
 
 static json_t *manifest;
@@ -107,6 +108,21 @@ static void ablations(void **state)
     assert_true(all.worst <= 0.3);
 }
 
+/* The same tests went through the double, every part of it that such prompts need, and no block was
+ * left. */
+static void all_called(void **state)
+{
+    (void)state;
+    static const int elsewhere[] = { CALL_TAKE,     CALL_NARROW,        CALL_STASH,
+                                     CALL_UNSTASH,  CALL_DENSE_PROJECT, CALL_DENSE_ATTEND,
+                                     CALL_DENSE_ADD }; /* tests/model/layer.c */
+    size_t n_called = 0;
+    for (int i = 0; i < CALLS; i++)
+        n_called += double_counts[i] != 0;
+    assert_int_equal(n_called, CALLS - sizeof elsewhere / sizeof elsewhere[0]);
+    assert_true(fenced.n_slabs == 0 && fenced.n_open == 0);
+}
+
 int main(void)
 {
     manifest = json_load_file(source_path("tests/reference/golden-manifest.json"), 0, NULL);
@@ -114,7 +130,12 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(plain_kv), cmocka_unit_test(default_kv),
                                         cmocka_unit_test(ablations) };
+    const struct CMUnitTest doubled[] = { cmocka_unit_test(plain_kv), cmocka_unit_test(default_kv),
+                                          cmocka_unit_test(ablations),
+                                          cmocka_unit_test(all_called) };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    model_opened = use_double;
+    rc |= cmocka_run_group_tests(doubled, NULL, NULL);
     json_decref(manifest);
     return rc;
 }

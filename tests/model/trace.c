@@ -141,8 +141,7 @@ static struct watch walk(const char *config, const char *mode, size_t n_tokens)
         const float *main = golden_f32(w.g, name_of(layer, "main_kv"), &entries, &cols);
         assert_int_equal(entries, s->seq.kv.n_entries[i]);
         for (size_t k = 0; k < entries; k++) {
-            mote__kv_ref ref = mote__kv_main(&s->seq.kv, i, k);
-            s->seq.kv.pool->layout.source[i].main->decode(row, ref.codes, ref.scales, cols);
+            mote__kv_main_decode(row, &s->seq.kv, i, k);
             wrong += memcmp(row, main + k * cols, cols * sizeof *row) != 0;
         }
         const float *key = golden_f32(w.g, name_of(layer, "index_k"), &entries, &cols);

@@ -7,12 +7,12 @@
 
 #include "num/formats.h"
 
-/* The nearest finite code by exhaustive search in double, ties to the even code: nothing in common
- * with the code under test. A code's magnitude grows with the code. */
+/* The nearest finite code by exhaustive search in double, ties to the even code; shares nothing
+ * with the code under test. The magnitude increases with the code. */
 static uint8_t nearest(double x, double (*value)(int code), int last)
 {
     int sign = signbit(x) != 0, best = 0;
-    double a = fmin(fabs(x), 1000); /* so that distances stay exact */
+    double a = fmin(fabs(x), 1000); /* keeps distances exact */
     for (int c = 1; c <= last; c++) {
         double d = fabs(value(c) - a), d0 = fabs(value(best) - a);
         if (d < d0 || (d == d0 && c % 2 == 0))
@@ -158,7 +158,7 @@ static void test_bf16(void **state)
     }
 }
 
-/* every half: through the compiler's own arithmetic on sign, exponent and mantissa */
+/* every half, against its value computed from sign, exponent and mantissa */
 static void test_f16(void **state)
 {
     for (uint32_t h = 0; h < 0x10000; h++) {

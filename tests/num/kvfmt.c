@@ -1,5 +1,5 @@
-/* Cache vector formats: equal to the NumPy reference on its vectors, idempotent, right sizes,
- * defined on odd inputs. */
+/* Cache vector formats: equal to the NumPy reference on its vectors, idempotent, sizes, behaviour
+ * for NaN, infinity and zeros. */
 #include "test.h"
 
 #include <float.h>
@@ -81,9 +81,9 @@ static void test_table(void **state)
     assert_null(mote__kvfmt_find("fp4x", 4));
 }
 
-/* What was read back encodes to the same bytes again (with the E4M3 scale: to the same values, the
- * scale may halve with doubled codes only if the group's largest is not 6, so values are what is
- * compared). */
+/* Decoded values encode to the same bytes again. With an E4M3 scale they encode to the same values:
+ * the scale may halve while the codes double if the group's largest code is not 6, so values are
+ * compared. */
 static void test_idempotent(void **state)
 {
     rnd r = { 7 };
@@ -97,14 +97,14 @@ static void test_idempotent(void **state)
             memcpy(y, x, sizeof x);
             mote__kvfmt_round(f, y, 256);
             if (f->group && f->code_bits == 4 && f->id != MOTE_KV_MXFP4)
-                /* E4M3 scales round: a second pass may move values */
+                /* E4M3 scales are rounded: a second pass may change values */
                 continue;
             assert_memory_equal(x, y, sizeof x);
         }
 }
 
-/* Error of a value: half a step of its element at its scale. The scale is at most what the group's
- * largest needs. */
+/* The error of a value is at most half a step of its element at its scale. The scale is at most
+ * what the group's largest value requires. */
 static void test_error_bound(void **state)
 {
     rnd r = { 8 };
@@ -146,7 +146,7 @@ static void test_odd_inputs(void **state)
         const mote__kvfmt *f = &mote__kvfmts[i];
         f->encode(codes, scales, x, 0); /* nothing is written */
         f->decode(y, codes, scales, 0);
-        /* a NaN spoils its own value only */
+        /* a NaN affects only its own value */
         for (int k = 0; k < 128; k++)
             x[k] = k == 5 ? NAN : 1;
         mote__kvfmt_round(f, x, 128);
@@ -154,7 +154,7 @@ static void test_odd_inputs(void **state)
             if (k != 5 && fabsf(x[k] - 1) > 0.05f)
                 fail_msg("%s: 1 beside a NaN became %g", f->name, (double)x[k]);
         assert_true(f->code_bits == 4 ? x[5] == 0 : isnan(x[5]));
-        /* infinity saturates or stays */
+        /* infinity saturates or is kept */
         for (int k = 0; k < 128; k++)
             x[k] = k == 5 ? INFINITY : k == 6 ? -INFINITY : 1;
         f->encode(codes, scales, x, 128);
@@ -162,14 +162,14 @@ static void test_odd_inputs(void **state)
         assert_true(y[5] > 1000 && y[6] == -y[5]);
         for (int k = 0; k < 128; k++)
             assert_false(isnan(y[k]));
-        /* signs of zeros live */
+        /* signs of zeros are kept */
         for (int k = 0; k < 128; k++)
             x[k] = k % 2 ? -0.f : 0.f;
         mote__kvfmt_round(f, x, 128);
         for (int k = 0; k < 128; k++)
             assert_true(x[k] == 0 && !signbit(x[k]) == (k % 2 == 0));
     }
-    /* every pair of byte and scale decodes to the product of their values */
+    /* every pair of code byte and scale decodes to the product of their values */
     for (int c = 0; c < 256; c++)
         for (int s = 0; s < 256; s++) {
             uint8_t code[32], scale = (uint8_t)s;

@@ -127,7 +127,7 @@ static double read_match(const int32_t *ids, mote__kv_block **blocks, int no_uri
         /* right, besides: some of them in full */
         for (size_t i = 0; i < n; i++) {
             at = mote__chain_next(&f.context, &at, own + i * 256, 1);
-            if (i % 97 == 0 && !is_content(blocks[i]->data, BYTES, at.id))
+            if (i % 97 == 0 && !is_content(mote__kv_block_here(blocks[i]), BYTES, at.id))
                 fail_msg("block %zu is wrong", i);
             mote__kv_block_unref(&f.pool, blocks[i]);
         }

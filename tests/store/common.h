@@ -184,7 +184,7 @@ static inline void put_blocks(fixture *f, const mote__store_context *c, mote__kv
         assert_non_null(b);
         int exact = chain->n_blocks < n_exact;
         mote__chain next = mote__chain_next(c, chain, ids + chain->n_blocks * 256, exact);
-        content(b->data, c->block_bytes, next.id);
+        content(mote__kv_block_here(b), c->block_bytes, next.id);
         mote__store_put(f->store, c, chain, ids + chain->n_blocks * 256, exact, pool, b);
         assert_memory_equal(chain->id, next.id, 16);
         mote__kv_block_unref(pool, b);
@@ -212,7 +212,7 @@ static inline size_t match_checked(mote__store *s, const mote__store_context *c,
     int wrong = n != chain->n_blocks;
     for (size_t i = 0; i < n; i++) {
         at = mote__chain_next(c, &at, ids + i * 256, i < chain->n_exact);
-        wrong |= !is_content(blocks[i]->data, c->block_bytes, at.id);
+        wrong |= !is_content(mote__kv_block_here(blocks[i]), c->block_bytes, at.id);
         mote__kv_block_unref(pool, blocks[i]);
     }
     wrong |= n && memcmp(at.id, chain->id, 16);

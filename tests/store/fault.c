@@ -37,7 +37,7 @@ static void workload(fixture *f, acked *a, int strict)
     for (int b = 0; b < BLOCKS; b++)
         for (int p = 0; p < PROMPTS; p++) {
             mote__chain next = mote__chain_next(&f->context, &at[p], ids[p] + b * 256, 1);
-            content(blocks[p][b]->data, BYTES, next.id);
+            content(mote__kv_block_here(blocks[p][b]), BYTES, next.id);
             uint64_t before = done_blocks(f);
             mote__store_put(f->store, &f->context, &at[p], ids[p] + b * 256, 1, &f->pool,
                             blocks[p][b]);
@@ -183,7 +183,7 @@ static void put_made(fixture *f, const mote__store_context *c, mote__kv_pool *po
     mote__chain at = { 0 };
     for (int b = 0; b < BLOCKS; b++) {
         mote__chain next = mote__chain_next(c, &at, own + b * 256, 1);
-        content(made[b]->data, c->block_bytes, next.id);
+        content(mote__kv_block_here(made[b]), c->block_bytes, next.id);
         mote__store_put(f->store, c, &at, own + b * 256, 1, pool, made[b]);
     }
     mote__store_flush(f->store, NULL);

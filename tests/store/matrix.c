@@ -149,7 +149,7 @@ static size_t served(fixture *f, int p)
                                  &chain);
     for (size_t i = 0; i < n; i++) {
         at = mote__chain_next(&f->context, &at, ids[p] + i * 256, 1);
-        if (!is_content(blocks[i]->data, BYTES, at.id))
+        if (!is_content(mote__kv_block_here(blocks[i]), BYTES, at.id))
             die("a wrong block was served");
         mote__kv_block_unref(&f->pool, blocks[i]);
     }

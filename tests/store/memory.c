@@ -20,7 +20,7 @@ static void put_what_goes(const int32_t *ids)
         if (!b)
             break;
         mote__chain next = mote__chain_next(&f.context, &chain, ids + i * 256, 1);
-        content(b->data, BYTES, next.id);
+        content(mote__kv_block_here(b), BYTES, next.id);
         mote__store_put(f.store, &f.context, &chain, ids + i * 256, 1, &f.pool, b);
         mote__kv_block_unref(&f.pool, b);
     }

@@ -961,7 +961,7 @@ static int speed(int rounds)
             chain = mote__chain_next(&f.context, &chain, own + i * 256, 1);
             memcpy(all[i], chain.id, MOTE_STORE_ID);
             blocks[i] = mote__kv_block_new(&f.pool);
-            content(blocks[i]->data, PUBLISHED, chain.id);
+            content(mote__kv_block_here(blocks[i]), PUBLISHED, chain.id);
         }
         chain = (mote__chain){ 0 };
         double t = seconds_now();

@@ -53,7 +53,7 @@ static size_t child_match(fixture *f, const int32_t *ids)
     size_t n = mote__store_match(f->store, &f->context, NULL, ids, N_IDS, &f->pool, blocks, &chain);
     for (size_t i = 0; i < n; i++) {
         at = mote__chain_next(&f->context, &at, ids + i * 256, 1);
-        if (!is_content(blocks[i]->data, BYTES, at.id))
+        if (!is_content(mote__kv_block_here(blocks[i]), BYTES, at.id))
             die("a wrong block was served");
         mote__kv_block_unref(&f->pool, blocks[i]);
     }
@@ -67,7 +67,7 @@ static void child_put(fixture *f, const int32_t *ids, size_t from, size_t to)
         mote__chain next = mote__chain_next(&f->context, &c, ids + i * 256, 1);
         mote__kv_block *b = i >= from ? mote__kv_block_new(&f->pool) : NULL;
         if (b) {
-            content(b->data, BYTES, next.id);
+            content(mote__kv_block_here(b), BYTES, next.id);
             mote__store_put(f->store, &f->context, &c, ids + i * 256, 1, &f->pool, b);
             mote__kv_block_unref(&f->pool, b);
         }

@@ -1,7 +1,7 @@
-/* Inputs arranged by vectors, for AVX-512: the same bytes as mote__arrange (kern.h, kern/lanes.h,
+/* Arranging inputs with AVX-512: the same bytes as mote__arrange (kern.h, kern/lanes.h,
  * kern/fixed.h). */
 
-/* what scaled weights see of x */
+/* x with the limits of inputs of scaled weights (kern.h) */
 INLINE vf arrange_in_range(vf x)
 {
     vf size = vf_abs(x);
@@ -10,7 +10,7 @@ INLINE vf arrange_in_range(vf x)
 }
 _Static_assert(MOTE_FX_RANGE == 80, "the constants above");
 
-/* 128-bit parts of four vectors transposed: part i of v[j] goes to part j of v[i] */
+/* transpose the 128-bit parts of four vectors: part i of v[j] goes to part j of v[i] */
 INLINE void transpose_parts(vi v[4])
 {
     vi a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
@@ -33,7 +33,7 @@ static void arrange_bf16(float *dst, const float *x)
 
 static void arrange_fp8(float *dst, const float *x)
 {
-    /* of 16 columns the even ones of either half, and the odd ones: a 128-bit part each */
+    /* of 16 columns: the even ones of each half, then the odd ones, each in a 128-bit part */
     const vi split = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     vi v[4];
     UNROLL for (int i = 0; i < 4; i++)
@@ -61,7 +61,7 @@ static void arrange_pairs(float *dst, const float *x)
     UNROLL for (int i = 0; i < 4; i++) vi_store(dst + 16 * i, v[i]);
 }
 
-/* the integers of a group (0 if there is none at x), and what 1 counts */
+/* The integers of a group (0 if x is NULL); returns the value of the integer 1. */
 INLINE float arrange_group(vi q[2], const float *x)
 {
     const vf magic = vf_set(12582912); /* see kern/fixed.c */
@@ -83,7 +83,7 @@ INLINE float arrange_group(vi q[2], const float *x)
 
 static void arrange_fixed_chunk(uint8_t *to, const float *x, size_t n_groups)
 {
-    /* of two words' columns, limb by limb, the even ones and the odd ones: 12 words */
+    /* the columns of two words, limb by limb, first the even then the odd ones: 12 words */
     static const _Alignas(64) uint8_t limbs[64] = {
         0,  8,  16, 24, 1,  9,  17, 25, 2,  10, 18, 26, 4,  12, 20, 28,
         5,  13, 21, 29, 6,  14, 22, 30, 32, 40, 48, 56, 33, 41, 49, 57,

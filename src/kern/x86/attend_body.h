@@ -1,12 +1,12 @@
-/* Scores and mixing of attention; included once per instruction set.
+/* Scores and weighted sums of attention; included once per instruction set.
  *
- * dots: TILE_O heads times TILE_R entries in registers. mix: MIX_H heads times MIX_V vectors of the
- * value stay in registers over all entries of a tile; stripes of dim are outermost so that 64
- * entries of a stripe stay in L1. */
+ * dots: the sums of TILE_O heads times TILE_R entries are in registers. mix: the sums of MIX_H
+ * heads times MIX_V vectors of the value stay in registers over all entries of a tile; the
+ * outermost loop is over stripes of dim, so that 64 entries of a stripe stay in L1. */
 
 #if defined(__AVX512F__)
-/* The lane trees of 4 heads times n_e <= 4 entries at once: each step adds the halves that lane_sum
- * would, of two vectors beside each other. s[h*lds + e] = scale * sum. */
+/* The lane trees of 4 heads times n_e <= 4 entries at once: each step makes the additions of
+ * lane_sum for two vectors side by side. s[h*lds + e] = scale * sum. */
 INLINE void dots_sums(const int n_e, float *s, size_t lds, vf (*acc)[TILE_R], int e0, float scale)
 {
     vf quarter[4], pair[2], sums; /* quarter[e]: 4 lanes of each head */
@@ -31,8 +31,8 @@ INLINE void dots_sums(const int n_e, float *s, size_t lds, vf (*acc)[TILE_R], in
                       _mm512_extractf32x4_ps(sums, 2), _mm512_extractf32x4_ps(sums, 3) };
     UNROLL for (int h = 0; h < 4; h++)
     {
-        /* gcc 12 would extract into memory under the mask, which may fault where the mask has a
-         * zero */
+        /* without this gcc 12 stores with a masked extract to memory, which may fault for lanes
+         * that the mask excludes */
         __asm__("" : "+v"(row[h]));
         _mm_mask_storeu_ps(s + (size_t)h * lds, (__mmask8)((1 << n_e) - 1), row[h]);
     }
@@ -123,7 +123,7 @@ static void dots(float *s, size_t lds, const float *q, size_t ldq, size_t n_head
     }
 }
 
-/* n_v vectors of values, the last of which has `last` lanes, for n_h heads */
+/* n_v vectors of values for n_h heads; the last vector has `last` lanes */
 INLINE void mix_tile(const int n_h, const int n_v, float *acc, size_t lda, const float *keep,
                      const float *p, size_t ldp, const float *kv, size_t ldkv, size_t n,
                      size_t last)
@@ -173,7 +173,7 @@ static void mix(float *acc, size_t lda, const float *keep, const float *p, size_
 
 /* ---- probabilities ---- */
 
-/* heads whose sums run side by side: each is a chain of additions */
+/* heads whose sums are computed side by side, because each sum is a chain of additions */
 enum { SOFTEN_H = 8 };
 
 static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, float *maximum,
@@ -187,7 +187,7 @@ static void soften(float *s, size_t lds, size_t n_heads, size_t n, float *keep, 
             vf top = vf_set(m);
             size_t i = 0;
             for (; i + VN <= n; i += VN)
-                top = vf_max(vf_load(row + i), top); /* NaN is left out */
+                top = vf_max(vf_load(row + i), top); /* NaN is ignored */
             vf_store(lanes, top);
             for (int k = 0; k < VN; k++)
                 m = lanes[k] > m ? lanes[k] : m;

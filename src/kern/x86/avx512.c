@@ -1,6 +1,6 @@
 /* All kernels for AVX-512 (F, BW, VL, DQ, VNNI, VBMI). Compiled with those flags
- * (src/kern/meson.build); nothing here may run, and nothing with external linkage may come from
- * here but the fill function, before the CPU was asked. */
+ * (src/kern/meson.build): nothing here may run before the CPU has been checked, and only the fill
+ * function may have external linkage, so that the linker cannot use code from here elsewhere. */
 #include "kern/x86/vec_avx512.h"
 
 #include <float.h>

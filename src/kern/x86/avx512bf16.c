@@ -1,5 +1,5 @@
-/* What AVX512-BF16 does better than AVX-512: pairs of BF16 products. Compiled with those flags
- * (src/kern/meson.build); nothing here may run before the CPU was asked. */
+/* Kernels that are faster with AVX512-BF16: pairs of BF16 products. Compiled with that flag
+ * (src/kern/meson.build); nothing here may run before the CPU has been checked. */
 #include "kern/x86/vec_avx512.h"
 
 #include <math.h>
@@ -11,14 +11,14 @@
 #define PAIRS_HW
 #include "kern/x86/pairs_body.h"
 
-/* The manual calls a pair two fused multiply-adds, the odd one first, rounded to nearest. Sums
- * depend on it to the bit, so it is asked. */
+/* The manual describes a pair as two fused multiply-adds, the odd one first, rounded to nearest.
+ * The bits of sums depend on this, so the instruction is tested at start. */
 static int as_documented(void)
 {
     uint64_t state = 1;
     for (int i = 0; i < 256; i++) {
         uint32_t bits[3];
-        /* values of about 2^-8 to 2^8, so that sums round */
+        /* values of about 2^-8 to 2^8, so that sums are rounded */
         for (int k = 0; k < 3; k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             uint32_t u = (uint32_t)(state >> 32);
@@ -44,6 +44,6 @@ void mote__kern_fill_avx512bf16(mote__kern_ops *ops)
 {
     if (!as_documented())
         return;
-    pairs_otherwise = ops->linear_pairs;
+    pairs_fallback = ops->linear_pairs;
     ops->linear_pairs = linear_pairs;
 }

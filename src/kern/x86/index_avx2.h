@@ -1,14 +1,14 @@
-/* Indexer scores for AVX2. A tile's keys are looked up once as doubled codes + 12 (0..24, so that
- * they can be the unsigned side of a byte product) and serve all heads; 12 times the sum of the
- * query's codes is taken off from the start. All of it is exact in integers, so only the float part
- * has an order, the definition's. Two heads share the keys' loads. */
+/* Indexer scores for AVX2. The keys of a tile are converted once, for all heads, to doubled codes +
+ * 12 (0..24: the unsigned operand of a byte product); sums start from minus 12 times the sum of the
+ * query's codes. Integer sums are exact in any order; the float part follows the order of the
+ * definition. Two heads share the loads of keys. */
 
-/* what fits the stack; larger ones go the scalar way */
+/* limits of the arrays on the stack; larger queries use the scalar function */
 enum { INDEX_DIM = 512, INDEX_HEADS = 128 };
 
-/* Where the 16-bit sums of a group start: -12 times the sum of the query bytes that each adds up,
- * two sums a word. A sum of 16 products is at most 16 * 12 * 96 in the end; on the way it may wrap.
- */
+/* Start values of the 16-bit sums of a group, two per word: -12 times the sum of the query bytes
+ * that go into each. A final sum of 16 products is at most 16 * 12 * 96; intermediate ones may
+ * wrap. */
 static void start_sums(int32_t *start, const mote__index_query *q)
 {
     for (size_t i = 0; i < q->n_heads * (q->dim / 32); i++) {
@@ -20,7 +20,7 @@ static void start_sums(int32_t *start, const mote__index_query *q)
     }
 }
 
-/* v, but not to be added up in another order: compilers make a tree of sums, which takes more
+/* v, with a barrier against reassociation: compilers build a tree of sums, which needs more
  * registers than there are */
 INLINE vi in_order(vi v)
 {
@@ -49,7 +49,7 @@ INLINE void index_heads(const int n_h, vf s[HALVES], const mote__index_query *q,
             UNROLL for (int i = 0; i < n_h; i++)
             {
                 vi x = vi_set((int32_t)load_u32(query + (size_t)i * q->dim + g * 32 + v * 4));
-                /* a pair is at most 24 * 96 * 2 = 4608: it does not saturate */
+                /* a pair is at most 24 * 96 * 2 = 4608, so it does not saturate */
                 UNROLL for (int e = 0; e < HALVES; e++) sum[i][e] = in_order(
                     _mm256_add_epi16(sum[i][e], _mm256_maddubs_epi16(key[e], x)));
             }

@@ -1,28 +1,28 @@
-/* Indexer scores for AVX-512 with VNNI. Four tiles of keys are looked up once as bytes and serve
- * all heads.
+/* Indexer scores for AVX-512 with VNNI. The keys of four tiles are converted to bytes once, for all
+ * heads.
  *
- * Bytes: key code * 2^shift + 96 (0..192: the unsigned side of a byte product) times query code *
- * 2^shift (-96..96), with shifts that bring the groups of an entry, and of a head, to one scale
- * where these lie within a factor of 8 of each other. Then all of a head's product is one integer
- * sum of 128 columns, |sum| < 2^24, converted and scaled once. It is exact, as are all steps of the
- * definition then, and the bits are the same. A head of more distant scales is summed group by
- * group, and all heads are where an entry of the chunk is such. 96 times the sum of the query's
- * codes is where sums start from, negated.
+ * Products of bytes: key code * 2^shift + 96 (0..192, unsigned) times query code * 2^shift
+ * (-96..96). If the scales of the groups of an entry, or of a head, are within a factor of 8 of
+ * each other, the shifts bring them to one scale. Then the product of a head and an entry is one
+ * integer sum of 128 columns, |sum| < 2^24, converted and scaled once. In that case all steps of
+ * the definition are exact, so the bits are the same. A head whose scales are further apart is
+ * summed group by group, and so are all heads if an entry of the chunk has such scales. Sums start
+ * from minus 96 times the sum of the query's codes.
  *
- * An entry's scale is a power of two: it is multiplied once, in the end. That gives the same bits
- * where no sum is infinite or denormal, so where all scales and weights are `near`: with key scales
- * of 2^-24 .. 2^24, query scales of 2^-30 .. 2^30 and weights of 2^-40 .. 2^40 sums are below 2^(24
- * + 24 + 30 + 40 + 7) and multiples of 2^-(24 + 30 + 40 + 23).
+ * The scale of an entry is a power of two, so it is multiplied once at the end. That gives the same
+ * bits if no sum is infinite or denormal, which holds if all scales and weights are `near`: with
+ * key scales of 2^-24..2^24, query scales of 2^-30..2^30 and weights of 2^-40..2^40, sums are below
+ * 2^(24 + 24 + 30 + 40 + 7) and multiples of 2^-(24 + 30 + 40 + 23).
  *
- * Operations a head and tile at dim 128: 32 dot products, a maximum, a conversion, a multiply-add;
- * a 32nd of 32 lookups and 16 shifts. */
+ * Operations per head and tile at dim 128: 32 dot products, a maximum, a conversion, a
+ * multiply-add, and 1/32 of 32 lookups and 16 shifts. */
 
 enum {
-    /* larger ones go the scalar way: keys of a chunk are on the stack */
+    /* limit of the keys of a chunk on the stack; larger queries use the scalar function */
     INDEX_DIM = 512,
     INDEX_HEADS = 128,
-    CHUNK = 4,   /* tiles looked up at once */
-    BLOCK_H = 4, /* heads times CHUNK sums in registers */
+    CHUNK = 4,   /* tiles converted at once */
+    BLOCK_H = 4, /* heads; times CHUNK sums in registers */
     LIFT = 96
 };
 
@@ -32,15 +32,15 @@ typedef struct index_head {
     int one_scale;
 } index_head;
 typedef struct index_chunk {
-    /* all entries have one scale, scales[tile][0], and it is near */
+    /* each entry has one scale, scales[tile][0], and it is near */
     int near;
     /* [v]: columns of query bytes 4v..4v+3, 16 entries */
     _Alignas(64) uint8_t keys[INDEX_DIM / 4][CHUNK][64];
     _Alignas(64) float scales[CHUNK][INDEX_DIM / 32][16];
 } index_chunk;
 
-/* sum + 4 products of unsigned bytes of a and signed ones of b, by word. Not the intrinsic: around
- * that gcc 12 copies every sum to and from another register and runs out of them, a tenth of the
+/* sum + 4 products of unsigned bytes of a and signed bytes of b, per word. Not the intrinsic: with
+ * it gcc 12 copies every sum to another register and back and spills, which costs a tenth of the
  * time. */
 INLINE __m512i dot4(__m512i sum, __m512i a, __m512i b)
 {
@@ -48,7 +48,8 @@ INLINE __m512i dot4(__m512i sum, __m512i a, __m512i b)
     return sum;
 }
 
-/* Whether each head has one scale; returns whether all are near */
+/* Find out for each head whether it has one scale; returns whether all scales and weights are
+ * near. */
 static int prepare_heads(index_head *heads, const mote__index_query *q)
 {
     size_t groups = q->dim / 32;
@@ -69,7 +70,7 @@ static int prepare_heads(index_head *heads, const mote__index_query *q)
     return near;
 }
 
-/* E8M0 codes of a tile's entries, one group a byte, where there are 1, 2 or 4 groups */
+/* E8M0 codes of a tile's entries, one byte per group; 1, 2 or 4 groups */
 INLINE __m512i tile_codes4(const uint8_t *scales, size_t groups)
 {
     switch (groups) {
@@ -105,7 +106,7 @@ static void look_up(index_chunk *c, size_t t, const uint8_t *tile, const uint8_t
                 least = _mm512_min_epu8(v, _mm512_rol_epi32(v, 16));
         least = _mm512_min_epu8(least, _mm512_rol_epi32(least, 8));
         shifts = _mm512_sub_epi8(v, least);
-        /* at most 2^3 apart, and near */
+        /* within a factor of 2^3, and near */
         one = !(_mm512_cmpgt_epu8_mask(shifts, vi_set8(3)) |
                 _mm512_cmplt_epu8_mask(v, vi_set8(127 - 24)) |
                 _mm512_cmpgt_epu8_mask(v, vi_set8((char)(127 + 24))));
@@ -134,14 +135,14 @@ static void look_up(index_chunk *c, size_t t, const uint8_t *tile, const uint8_t
     }
 }
 
-/* d: what a head gives before its weight */
+/* d: the product of a head, before its weight */
 INLINE vf add_head(vf s, vf d, float weight, const int round)
 {
     d = vf_max(vf_zero(), d); /* NaN stays NaN */
     return round ? vf_add(s, vf_bf16(vf_mul(d, vf_set(weight)))) : vf_fma(d, vf_set(weight), s);
 }
 
-/* n_h heads from h on that have one scale, times n_t tiles; without the keys' scales */
+/* Heads h..h+n_h-1, which have one scale, times n_t tiles; without the scales of the keys. */
 INLINE void heads_of_one_scale(const int n_h, const int n_t, vf s[CHUNK],
                                const mote__index_query *q, const index_head *heads, size_t h,
                                const index_chunk *c, const int round)
@@ -171,7 +172,8 @@ INLINE void heads_of_one_scale(const int n_h, const int n_t, vf s[CHUNK],
     }
 }
 
-/* One head, group by group, in the order of the definition; near: without the keys' scales */
+/* One head, group by group, in the order of the definition; near: without the scales of the
+ * keys. */
 INLINE void head_of_groups(const int n_t, vf s[CHUNK], const mote__index_query *q, size_t h,
                            const index_chunk *c, int near, const int round)
 {
@@ -197,8 +199,8 @@ INLINE void head_of_groups(const int n_t, vf s[CHUNK], const mote__index_query *
         s[t] = add_head(s[t], round ? vf_bf16(d[t]) : d[t], q->weights[h], round);
 }
 
-/* next: the next chunk. It is asked for a few lines with each head: at once they would fill the
- * queue of misses and make the loads of this chunk wait. */
+/* next: the chunk to prefetch, a few lines with each head; all at once they would fill the miss
+ * queue and delay the loads of this chunk. */
 INLINE void index_chunk_scores(const int n_t, const int n_h, float *scores,
                                const mote__index_query *q, const index_head *heads,
                                const index_chunk *c, const mote__index_tiles *next, const int round)
@@ -225,7 +227,7 @@ INLINE void index_chunk_scores(const int n_t, const int n_h, float *scores,
             run = 1;
         }
         h += (size_t)run;
-        /* all before the last quarter */
+        /* complete before the last quarter of the heads */
         for (; asked < lines && 3 * asked * q->n_heads < 4 * lines * h; asked++)
             _mm_prefetch((const char *)next->codes + asked * 64, _MM_HINT_T0);
     }
@@ -271,7 +273,8 @@ static void index_scores(float *scores, const mote__index_query *q, const mote__
             n = runs[r].n - t < CHUNK ? runs[r].n - t : CHUNK;
             const uint8_t *codes = runs[r].codes + t * tile_bytes,
                           *scales = runs[r].scales + t * groups * 16;
-            /* keys go on here or elsewhere, where no prefetcher of the CPU looks */
+            /* the next keys follow here or are elsewhere, where the hardware prefetcher does not
+             * look */
             mote__index_tiles next = { codes + n * tile_bytes, scales + n * groups * 16,
                                        runs[r].n - t - n };
             if (next.n == 0 && r + 1 < n_runs)

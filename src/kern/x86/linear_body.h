@@ -1,17 +1,18 @@
 /* Linears on vectors, included once per instruction set. MXFP4: mx_body.h.
  *
- * Few rows (1-8, AVX2: 1-4): weights are streamed once and decoded in registers, several outputs at
- * a time where that shares loads of the inputs, which stay in L1. More rows: 16 outputs at a time,
- * K in blocks of 256 floats. A block is decoded once as fp32 in lane layout (16 KiB, so it stays in
- * L1) and serves up to MANY_ROWS rows, whose partial sums wait in the scratch; register tiles of
- * TILE_O outputs times TILE_R rows walk it. (Decoding whole rows of weights first was slower: the
- * decoded rows left L1, and writing them cost as much as 8 rows of arithmetic.) Either way lane p
- * of a sum sees the columns that kern.h gives it, in ascending order.
+ * Few rows (1-8, AVX2: 1-4): weights are streamed once and decoded in registers; several outputs
+ * are computed together where they can share loads of the inputs, which stay in L1. More rows: 16
+ * outputs at a time, K in blocks of 256 floats. A block is decoded once to fp32 in lane layout (16
+ * KiB, so it stays in L1) and used for up to MANY_ROWS rows, whose partial sums are kept in the
+ * scratch; it is multiplied in register tiles of TILE_O outputs times TILE_R rows. (Decoding whole
+ * rows of weights first was slower: the decoded rows left L1, and writing them cost as much as 8
+ * rows of arithmetic.) In both cases lane p of a sum gets its columns (kern.h) in ascending order.
  *
- * Scales of FP8: with few rows the inputs are multiplied, once for all outputs of a row of scales;
- * with many the weights, once for all rows. Both products are exact, because inputs lie between
- * 2^-80 and 2^80 and SCALE_RANGE leaves room for them; scales beyond it, and E8M0 codes that are no
- * plain exponent shift, go the scalar way. No checkpoint has them. */
+ * Scales of FP8: with few rows the inputs are multiplied by them, once for all outputs that share a
+ * row of scales; with many rows the weights, once for all rows. Both products are exact, because
+ * inputs are between 2^-80 and 2^80 and SCALE_RANGE limits the scales. Outputs with scales out of
+ * that range, or with E8M0 codes 0 or 255, use the scalar function; no known checkpoint has
+ * them. */
 
 enum {
     /* outputs decoded at once */
@@ -21,7 +22,7 @@ enum {
     GROUPS = BLOCK_O / TILE_O,
     /* partial sums of a register tile */
     TILE_FLOATS = TILE_O * TILE_R * 16,
-    /* whose partial sums fit into the scratch (asserted below) */
+    /* rows whose partial sums fit into the scratch (asserted below) */
     MANY_ROWS = 192,
     /* 80 + 38 + 8 (E4M3_UNIT) is still a normal float */
     SCALE_RANGE = 38,
@@ -40,7 +41,7 @@ INLINE void decode_words(const mote__wkind kind, vf out[4], vi v)
     }
 }
 
-/* Words of a step's half h: all, or the first n of the step. */
+/* Half h of the words of a step, of which the first n (16: all) exist. */
 INLINE vi step_words(const uint8_t *p, int h, size_t n)
 {
     if (n == 16)
@@ -49,15 +50,14 @@ INLINE vi step_words(const uint8_t *p, int h, size_t n)
     return vi_load_n(p + h * VN * 4, n <= from ? 0 : n - from < VN ? n - from : VN);
 }
 
-/* the scales of a step of 64 columns, times E4M3_UNIT; s: its two codes, of which the second may
- * not exist */
+/* The scales of a step of 64 columns, times E4M3_UNIT. s: its two codes; two: the second exists. */
 INLINE vf fp8_scale(const uint8_t *s, int two, int h)
 {
     const uint32_t unit = E4M3_UNIT_LOG2;
     return fp8_scale_vec((s[0] + unit) << 23, two ? (s[1] + unit) << 23 : 0, h);
 }
 
-/* true if a scale of outputs [o0, o1) needs the scalar definition */
+/* Whether a scale of outputs [o0, o1) requires the scalar function. */
 static int odd_scales(const mote__mat *m, size_t o0, size_t o1)
 {
     uint8_t odd = 0;
@@ -75,7 +75,7 @@ static int odd_scales(const mote__mat *m, size_t o0, size_t o1)
 
 /* ---- few rows ---- */
 
-/* one step of `n` words (16, or fewer in the last); acc: [output][row][half] */
+/* One step of n words (16, fewer in the last step); acc: [output][row][half]. */
 INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r,
                      vf acc[4][FEW_ROWS][HALVES], const uint8_t *w, size_t row_bytes,
                      const float *x, size_t ldx, size_t n)
@@ -94,16 +94,16 @@ INLINE void few_step(const mote__wkind kind, const int n_o, const int n_r,
     }
 }
 
-/* A part of K: columns [k, k + n), the first one or the last one; sums of [output][row] wait in
- * between. ahead: see linear_few */
+/* A part of K: columns [k, k + n). first, last: whether it is the first or the last part. sums:
+ * [output][row], kept from part to part. ahead: bytes to prefetch ahead, set by linear_few. */
 typedef struct few_part {
     size_t k, n, ahead;
     int first, last;
     float *sums;
 } few_part;
 
-/* outputs o .. o+n_o-1 of n_r rows; x: the part's columns of rows ldx floats apart; FP8: as
- * scale_inputs leaves them */
+/* Outputs o..o+n_o-1 of n_r rows. x: the columns of the part, rows ldx floats apart; for FP8 the
+ * output of scale_inputs. */
 INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote__mat *m, size_t o,
                 const few_part *part, const float *x, size_t ldx, float *y, size_t ldy)
 {
@@ -122,7 +122,7 @@ INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote
         UNROLL for (int i = 0; i < n_o; i++)
         {
             prefetch(w, (size_t)i * row_bytes + ahead);
-            if (n_r == 1) /* memory is all that counts */
+            if (n_r == 1) /* only memory bandwidth matters */
                 prefetch_near(w, (size_t)i * row_bytes);
         }
         few_step(kind, n_o, n_r, acc, w, row_bytes, x, ldx, 16);
@@ -152,7 +152,7 @@ INLINE void few(const mote__wkind kind, const int n_o, const int n_r, const mote
     }
 typedef void few_fn(const mote__mat *m, size_t o, const few_part *part, const float *x, size_t ldx,
                     float *y, size_t ldy);
-/* one output, several outputs */
+/* functions for one output and for several */
 typedef struct few_row {
     few_fn *one, *several;
     size_t n_several;
@@ -205,8 +205,8 @@ static const few_row few_rows[MOTE_W_KINDS][FEW_ROWS] = {
     [MOTE_W_FP8] = FEW_ROWS_OF(MOTE_W_FP8),
 };
 
-/* dst: columns [k, k + n) of n_rows rows times the scales of output o, [step of 64
- * columns][row][64] */
+/* dst: columns [k, k + n) of n_rows rows, times the scales of output o, as [step of 64
+ * columns][row][64]. */
 static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, size_t n,
                          const float *xp, size_t n_rows, size_t ldxp)
 {
@@ -220,10 +220,10 @@ static void scale_inputs(float *dst, const mote__mat *m, size_t o, size_t k, siz
     }
 }
 
-/* n_rows <= FEW_ROWS. 32 outputs at a time, FP8: up to the end of a row of scales. More than
- * FEW_WHOLE rows are cut into parts of K that stay in L1 while the outputs pass by: L2 gives 32
- * bytes a cycle and eight rows want them all. Parts are equal where that can be, because each asks
- * for the next. */
+/* n_rows <= FEW_ROWS. 32 outputs at a time; FP8: up to the end of a row of scales. For more than
+ * FEW_WHOLE rows K is cut into parts whose inputs stay in L1 for all 32 outputs: L2 delivers 32
+ * bytes per cycle, and eight rows would need all of them. Parts are of equal size if possible,
+ * because each prefetches the next. */
 enum { FEW_OUTPUTS = 32, FEW_WHOLE = 3, FEW_COLUMNS = 640, FEW_SUMS = FEW_OUTPUTS * FEW_ROWS * 16 };
 static size_t part_columns(size_t n_in)
 {
@@ -247,7 +247,7 @@ static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp
                                             : FEW_OUTPUTS;
         end = o1 - from < most ? o1 : from + most;
         size_t k = 0;
-        /* once, too, where there are no columns: their sum is 0 */
+        /* runs once even if there are no columns; the sum is then 0 */
         do {
             few_part part = { k,
                               m->n_in - k < columns ? m->n_in - k : columns,
@@ -255,10 +255,10 @@ static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp
                               k == 0,
                               m->n_in - k <= columns,
                               scratch };
-            /* the next part of these outputs, or the first one of the next */
+            /* the next part of these outputs, or the first part of the next ones */
             if (columns < m->n_in)
                 part.ahead = part.last ? FEW_OUTPUTS * row_bytes - k / g * 4 : columns / g * 4;
-            else if (block_bytes) /* the same place of a later block */
+            else if (block_bytes) /* the same offset in a later block */
                 part.ahead = (AHEAD + block_bytes - 1) / block_bytes * block_bytes;
             const float *x = xp + k;
             if (m->kind == MOTE_W_FP8) {
@@ -275,13 +275,13 @@ static void linear_few(const mote__mat *m, size_t o0, size_t o1, const float *xp
 
 /* ---- many rows ---- */
 
-/* A K block decoded: [output][vector][16] */
+/* A decoded block of K: [output][vector][16] */
 typedef struct block {
     _Alignas(64) float w[BLOCK_O][BLOCK_V * 16];
 } block;
 
-/* Vectors [v0, v0 + n_v) of outputs [o0, o0 + n). v0 is a multiple of BLOCK_V, so blocks begin and
- * end with steps. */
+/* Decode vectors [v0, v0 + n_v) of outputs [o0, o0 + n). v0 is a multiple of BLOCK_V, so blocks
+ * begin and end at steps. */
 INLINE void decode_block(const mote__wkind kind, const mote__mat *m, size_t o0, size_t n, size_t v0,
                          size_t n_v, block *b)
 {
@@ -362,18 +362,18 @@ static tile_fn *const tiles[TILE_R] = { tile_1, tile_2, tile_3 };
 _Static_assert((MANY_ROWS + TILE_R) / TILE_R * GROUPS * TILE_FLOATS <= MOTE_LINEAR_SCRATCH,
                "sums fit into the scratch");
 
-/* n_o <= BLOCK_O outputs from o0 on of n_rows <= MANY_ROWS rows. sums: [tile of
- * rows][GROUPS][TILE_FLOATS] */
+/* Outputs o0..o0+n_o-1, n_o <= BLOCK_O, of n_rows <= MANY_ROWS rows. sums: [tile of
+ * rows][GROUPS][TILE_FLOATS]. */
 static void linear_block(const mote__mat *m, size_t o0, size_t n_o, const float *xp, size_t n_rows,
                          size_t ldxp, float *y, size_t ldy, float *sums)
 {
     const size_t n_v = mote__arranged_size(m->kind, m->n_in) / 16,
                  groups = (n_o + TILE_O - 1) / TILE_O;
-    /* rows in equal shares: 8 rows are 4 + 4, not 6 + 2 */
+    /* divide rows equally: 8 rows are 4 + 4, not 6 + 2 */
     const size_t n_shares = (n_rows + TILE_R - 1) / TILE_R,
                  share = (n_rows + n_shares - 1) / n_shares;
     block b;
-    /* outputs that do not exist are computed all the same */
+    /* missing outputs of the last tile are computed and not stored */
     if (n_o % TILE_O)
         memset(&b, 0, sizeof b);
     memset(sums, 0, n_shares * GROUPS * TILE_FLOATS * sizeof *sums);

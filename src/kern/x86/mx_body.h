@@ -1,26 +1,26 @@
-/* MXFP4 linears on vectors: integers of fixed-point inputs (kern/fixed.h) times codes, included
- * once per instruction set.
+/* MXFP4 linears on vectors: fixed-point inputs (kern/fixed.h) times codes; included once per
+ * instruction set.
  *
- * A chunk of a row of weights is four loads of 64 bytes. Transposed as words within 128 bits, word
- * j of all 16 groups makes one vector; its low and its high nibbles become bytes, code + 12, that
- * meet one byte of each of the inputs' four integers, three times over (limbs). So a lane adds up
- * one group, and scales come once in 24 byte dot products.
+ * A chunk of a row of weights is four loads of 64 bytes. After a transposition of words within 128
+ * bits, one vector holds word j of all 16 groups. Its low and its high nibbles are converted to
+ * bytes, code + 12, and multiplied by one byte of four integers of the inputs, for each of the
+ * three limbs. So a lane sums one group, and scales are applied once per 24 byte dot products.
  *
- * One or two rows: weights are decoded in registers. More: 16 outputs times MX_CHUNKS chunks are
- * decoded once into L1 and serve all rows, register tiles of MX_O outputs times MX_R rows, whose
- * float sums wait in the scratch. */
+ * Few rows (below MX_MANY_FROM): weights are decoded in registers. More rows: 16 outputs times
+ * MX_CHUNKS chunks are decoded once into L1 and used for all rows, in register tiles of MX_O
+ * outputs times MX_R rows, whose float sums are kept in the scratch. */
 
 enum {
     MX_BLOCK_O = 16,
     MX_CHUNKS = 2,
     MX_GROUPS = MX_BLOCK_O / MX_O,
     MX_TILE_FLOATS = MX_O * MX_R * 16,
-    MX_MANY_ROWS = 192, /* whose sums fit into the scratch */
+    MX_MANY_ROWS = 192, /* rows whose sums fit into the scratch */
 };
 _Static_assert(MX_MANY_ROWS *MX_BLOCK_O * 16 <= MOTE_LINEAR_SCRATCH, "sums fit into the scratch");
 
-/* Words 0..3 of the groups in lanes h*VN.. of a chunk; n_bytes are left of the row (256 or more:
- * all). */
+/* Words 0..3 of the groups of a chunk, lanes h*VN..h*VN+VN-1. n_bytes: rest of the row (256 or
+ * more: the whole chunk exists). */
 INLINE void mx_words(vi out[4], const uint8_t *w, size_t n_bytes, int h)
 {
     UNROLL for (size_t i = 0; i < 4; i++)
@@ -34,7 +34,7 @@ INLINE void mx_words(vi out[4], const uint8_t *w, size_t n_bytes, int h)
     transpose_words(out);
 }
 
-/* the scales of lanes h*VN..: `codes` of a chunk's groups, of which n exist */
+/* The scales of lanes h*VN..h*VN+VN-1. codes: of the groups of a chunk, of which n exist. */
 INLINE vf mx_chunk_scale(const uint8_t *codes, size_t n, int h)
 {
     uint8_t some[16] = { 0 };
@@ -45,7 +45,8 @@ INLINE vf mx_chunk_scale(const uint8_t *codes, size_t n, int h)
     return mx_lane_scale(codes, h);
 }
 
-/* what a step adds to a sum: limbs' sums, lowest first, of a chunk of inputs x */
+/* Add one step to a sum. limb: the integer sums of the limbs, lowest first; x: the chunk of
+ * inputs. */
 INLINE vf mx_step(const vi limb[3], vf w_scale, const uint8_t *x, int h, vf sum)
 {
     vi i = vi_sub(limb[0], vi_load(x + MOTE_FX_OFFSET + h * VN * 4));
@@ -56,7 +57,7 @@ INLINE vf mx_step(const vi limb[3], vf w_scale, const uint8_t *x, int h, vf sum)
 
 /* ---- few rows ---- */
 
-/* A chunk of n_bytes (a constant 256, or what the row still has) of n_o outputs and n_r rows. */
+/* A chunk of n_bytes (the constant 256, or the rest of the row) of n_o outputs and n_r rows. */
 INLINE void mx_few_chunk(const int n_o, const int n_r, vf sum[2][2][HALVES], const uint8_t *w,
                          size_t row_bytes, size_t n_bytes, const uint8_t *scale,
                          size_t scale_stride, const uint8_t *x, size_t ldx)
@@ -161,7 +162,7 @@ typedef struct mx_block {
     _Alignas(64) float scale[MX_BLOCK_O][MX_CHUNKS][16];
 } mx_block;
 
-/* chunks [c0, c0 + n) of outputs [o0, o0 + n_o) */
+/* Decode chunks [c0, c0 + n) of outputs [o0, o0 + n_o). */
 static void mx_decode(const mote__mat *m, size_t o0, size_t n_o, size_t c0, size_t n, mx_block *b)
 {
     const size_t row_bytes = m->n_in / 2;
@@ -238,15 +239,15 @@ static void mx_tile_rows(size_t n_r, const mx_block *b, size_t a0, size_t n, con
 }
 _Static_assert(MX_R <= 2, "tiles have one row or MX_R");
 
-/* n_o <= MX_BLOCK_O outputs from o0 on of n_rows <= MX_MANY_ROWS rows. sums: [tile of
- * rows][MX_GROUPS][MX_TILE_FLOATS] */
+/* Outputs o0..o0+n_o-1, n_o <= MX_BLOCK_O, of n_rows <= MX_MANY_ROWS rows. sums: [tile of
+ * rows][MX_GROUPS][MX_TILE_FLOATS]. */
 static void mx_linear_block(const mote__mat *m, size_t o0, size_t n_o, const uint8_t *xp,
                             size_t n_rows, size_t ldxp_bytes, float *y, size_t ldy, float *sums)
 {
     const size_t n_chunks = (m->n_in + MOTE_FX_COLUMNS - 1) / MOTE_FX_COLUMNS,
                  groups = (n_o + MX_O - 1) / MX_O;
     mx_block b;
-    /* outputs that do not exist are computed all the same */
+    /* missing outputs of the last tile are computed and not stored */
     if (n_o % MX_O)
         memset(&b, 0, sizeof b);
     memset(sums, 0, (n_rows + MX_R - 1) / MX_R * MX_GROUPS * MX_TILE_FLOATS * sizeof *sums);

@@ -1,26 +1,26 @@
 /* MXFP4 linears of published math (MOTE_W_MXFP4_BF16): BF16 inputs, pairs of products. Included
- * once per instruction set, and with PAIRS_HW once more where the processor has the instruction;
- * without it a pair is two FMAs in the same order.
+ * once per instruction set, and once more with PAIRS_HW for processors with vdpbf16ps; without it a
+ * pair is two FMAs in the same order.
  *
  * A step is 16 words of 8 columns; vector k of a step holds the pairs (k, k + 4) of its words.
- * Scales go into the weights, so that sums need no other instruction than dots. One or two rows:
- * weights are decoded in registers. More: PAIR_O outputs are decoded into the scratch, as wide as
- * they are, and serve all rows, PAIR_R at a time, whose sums stay in registers from the first
- * column to the last: 24 of them, because dots wait for their sums where there are 16, and storing
- * a sum takes the time of two dots. */
+ * Weights are multiplied by their scales when decoded, so that a sum consists of dot products only.
+ * One or two rows: weights are decoded in registers. More rows: PAIR_O outputs are decoded into the
+ * scratch over all of K and used for all rows, PAIR_R at a time, whose sums stay in registers for
+ * all columns. 24 sums hide the latency of the dot product, 16 do not; storing a sum would take the
+ * time of two dot products. */
 
 #if defined(PAIRS_HW)
 typedef vi pair_w;
-/* how far scales are below the largest, in BF16 exponents */
+/* distance of scales from the largest scale, in BF16 exponents */
 typedef vi pair_s;
 enum { PAIR_R = 6, PAIR_FEW_O = 4 };
-/* The instruction flushes denormals, but there are none where scales are 2^-38 or more: a product
- * is a multiple of 2^-38 * 2^-1 (weights) * 2^-87 (inputs: 8 bits, from 2^-80 on) = 2^-126, and so
- * is every rounded sum. Above 2^125 BF16 overflows. Outputs with scales out of these bounds are
+/* The instruction flushes denormals, but none occur with scales of 2^-38 or more: a product is a
+ * multiple of 2^-38 * 2^-1 (weights) * 2^-87 (inputs: 8 bits, at least 2^-80) = 2^-126, and so is
+ * every rounded sum. Above 2^125 BF16 overflows. Outputs with scales out of these bounds are
  * computed without the instruction. */
 enum { PAIR_LOW = 127 - 38, PAIR_HIGH = 127 + 125 };
-static void (*pairs_otherwise)(const mote__mat *m, size_t o0, size_t o1, const float *x,
-                               size_t n_rows, size_t ldx, float *y, size_t ldy, float *scratch);
+static void (*pairs_fallback)(const mote__mat *m, size_t o0, size_t o1, const float *x,
+                              size_t n_rows, size_t ldx, float *y, size_t ldy, float *scratch);
 INLINE pair_s pair_scale(uint32_t codes, int h)
 {
     const __m512i spread = _mm512_set_epi32(0x03ff03ff, 0x03ff03ff, 0x03ff03ff, 0x03ff03ff,
@@ -30,9 +30,10 @@ INLINE pair_s pair_scale(uint32_t codes, int h)
     vi v = _mm512_srli_epi16(_mm512_shuffle_epi8(vi_set((int32_t)codes), spread), 1);
     return _mm512_sub_epi16(_mm512_set1_epi16(PAIR_HIGH << 7), v);
 }
-/* Pair vector k of words v: looked up with the largest scale (a permute looks at five bits, so the
- * table is there twice), and brought down by a subtraction that leaves zeros alone; -0 is +0, which
- * is the same in a sum. */
+/* Vector k of pairs of the words v. The table lookup gives values with the largest scale (a permute
+ * uses five bits of the index, so the table is stored twice); a subtraction from the exponents,
+ * which leaves zeros unchanged, gives the actual scale. -0 becomes +0, which makes no difference in
+ * a sum. */
 INLINE pair_w pair_codes(vi v, pair_s s, int k)
 {
     const __m256i once = _mm256_setr_epi16(0, 0x7d80, 0x7e00, 0x7e40, 0x7e80, 0x7ec0, 0x7f00,
@@ -48,7 +49,7 @@ INLINE pair_w pair_codes(vi v, pair_s s, int k)
     }
     return _mm512_subs_epu16(_mm512_permutexvar_epi16(v, table), s);
 }
-/* by its intrinsic, gcc 12 copies and spills sums */
+/* with the intrinsic gcc 12 copies and spills sums */
 INLINE vf pair_dot(vf t, pair_w w, vi x)
 {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(t) : "v"(w), "v"(x));
@@ -73,7 +74,7 @@ INLINE vf pair_dot(vf t, pair_w w, vi x)
     t = vf_fma(w.high, vf_bits(vi_and(x, vi_set((int32_t)0xffff0000))), t);
     return vf_fma(w.low, vf_bits(vi_sll(x, 16)), t);
 }
-/* BF16 in memory: weights times scales are exact in it */
+/* stored as BF16, in which weight times scale is exact */
 INLINE void pair_store(float *p, pair_w w)
 {
     vi_store(p, vi_or(vi_and(vi_bits(w.high), vi_set((int32_t)0xffff0000)),
@@ -84,17 +85,17 @@ INLINE pair_w pair_load(const float *p)
     vi v = vi_keep(vi_load(p));
     return (pair_w){ vf_bits(vi_sll(v, 16)), vf_bits(vi_and(v, vi_set((int32_t)0xffff0000))) };
 }
-static void pairs_otherwise(const mote__mat *m, size_t o0, size_t o1, const float *x, size_t n_rows,
-                            size_t ldx, float *y, size_t ldy, float *scratch)
+static void pairs_fallback(const mote__mat *m, size_t o0, size_t o1, const float *x, size_t n_rows,
+                           size_t ldx, float *y, size_t ldy, float *scratch)
 {
     mote__linear_scalar(m, o0, o1, x, n_rows, ldx, y, ldy, scratch);
 }
 #endif
 
-/* floats */
+/* PAIR_STEP: floats per step of PAIR_O decoded outputs */
 enum { PAIR_BLOCK_O = 16, PAIR_O = 4, PAIR_AT_ONCE = 2, PAIR_STEP = 4 * PAIR_O * 16 };
 
-/* the words of a step of which n_bytes exist, and their scales */
+/* The words of a step, of which n_bytes exist. */
 INLINE vi pair_words(const uint8_t *w, size_t n_bytes, int h)
 {
     size_t at = (size_t)h * VN * 4;
@@ -114,7 +115,7 @@ INLINE pair_s pair_scales(const uint8_t *codes, size_t n_bytes, int h)
 
 /* ---- one or two rows ---- */
 
-/* A step of n_bytes (a constant 64, or what the rows still have) of n_o outputs and n_r rows. */
+/* A step of n_bytes (the constant 64, or the rest of the rows) of n_o outputs and n_r rows. */
 INLINE void pair_few_step(const int n_o, const int n_r, vf sum[PAIR_FEW_O][2][HALVES],
                           const uint8_t *w, size_t row_bytes, size_t n_bytes, const uint8_t *scale,
                           size_t scale_stride, const float *x, size_t ldx)
@@ -194,7 +195,8 @@ static void pair_few_rows(const mote__mat *m, size_t o0, size_t o1, const float 
 
 /* ---- more rows ---- */
 
-/* n_o outputs as [step][k][output] into `to`; others up to PAIR_O are left alone */
+/* Decode n_o outputs into `to` as [step][k][output]; the places of the other outputs up to PAIR_O
+ * are not written. */
 INLINE void pair_decode_step(const int n_o, float *to, const uint8_t *w, size_t row_bytes,
                              size_t n_bytes, const uint8_t *scale, size_t scale_stride)
 {
@@ -218,8 +220,8 @@ INLINE void pair_decode(const int n_o, const mote__mat *m, size_t o, float *to)
         pair_decode_step(n_o, to, w, row_bytes, left, scale, m->scale_stride);
 }
 
-/* PAIR_O decoded outputs of n_r rows, n_o of which are wanted; ahead (or NULL): the codes of the
- * outputs that come next */
+/* PAIR_O decoded outputs of n_r rows; the first n_o are stored. ahead: codes of the next outputs to
+ * prefetch, or NULL. */
 INLINE void pair_tile(const int n_r, const float *w, size_t n_steps, const float *x, size_t ldx,
                       size_t n_o, float *y, size_t ldy, const uint8_t *ahead)
 {
@@ -232,7 +234,7 @@ INLINE void pair_tile(const int n_r, const float *w, size_t n_steps, const float
             sum[a][r] = vf_zero();
         for (size_t i = 0; i < 4 * n_steps; i++, at += PAIR_O * 16, xs += 16) {
             vi xv[PAIR_R];
-            /* a vector of PAIR_O outputs was about one line of codes */
+            /* a vector of PAIR_O outputs comes from about one line of codes */
             if (ahead && h == 0)
                 _mm_prefetch((const char *)((uintptr_t)ahead + i * (16 * PAIR_O)), _MM_HINT_T1);
             UNROLL for (int r = 0; r < n_r; r++) xv[r] = vi_keep(vi_load(xs + (size_t)r * ldx));
@@ -272,7 +274,7 @@ PAIR_TILE(5)
 PAIR_TILE(6)
 _Static_assert(PAIR_R <= 6, "a tile for each number of rows");
 
-/* the scratch must hold PAIR_O outputs */
+/* PAIR_O decoded outputs must fit into the scratch. */
 static void pair_many_rows(const mote__mat *m, size_t o0, size_t o1, const float *x, size_t n_rows,
                            size_t ldx, float *y, size_t ldy, float *scratch)
 {
@@ -284,10 +286,10 @@ static void pair_many_rows(const mote__mat *m, size_t o0, size_t o1, const float
         if (n_o == PAIR_O)
             pair_decode(PAIR_O, m, o, scratch);
         else
-            /* the rest of the scratch is computed with all the same */
+            /* the places of missing outputs are computed too, and not stored */
             for (size_t a = 0; a < n_o; a++)
                 pair_decode(1, m, o + a, scratch + a * 16);
-        for (size_t t = 0; t < n_tiles; t++) { /* tiles of about one size */
+        for (size_t t = 0; t < n_tiles; t++) { /* tiles of nearly equal size */
             const size_t r = t * n_rows / n_tiles, n_r = (t + 1) * n_rows / n_tiles - r;
             tile_of[n_r - 1](scratch, n_steps, x + r * ldx, ldx, n_o, y + r * ldy + o, ldy,
                              t ? NULL : m->data + (o + PAIR_O) * (m->n_in / 2));
@@ -295,11 +297,11 @@ static void pair_many_rows(const mote__mat *m, size_t o0, size_t o1, const float
     }
 }
 
-/* whether all scales of outputs o0 .. o1 - 1 are such as the instructions above take */
+/* Whether all scales of outputs [o0, o1) are in the bounds of PAIR_LOW and PAIR_HIGH. */
 static int pair_scales_fit(const mote__mat *m, size_t o0, size_t o1)
 {
     const size_t n = m->n_in / 32, whole = n / (VN * 4) * (VN * 4);
-    /* the highest code, and the highest complement of one */
+    /* the largest code, and the largest complement of a code */
     vi high = vi_zero(), low = vi_zero();
     unsigned worst = 0;
     for (size_t o = o0; o < o1; o++) {
@@ -328,7 +330,7 @@ static void linear_pairs(const mote__mat *m, size_t o0, size_t o1, const float *
     for (size_t o = o0, end; n_rows && o < o1; o = end) {
         end = o1 - o < PAIR_BLOCK_O ? o1 : o + PAIR_BLOCK_O;
         if (!pair_scales_fit(m, o, end))
-            pairs_otherwise(m, o, end, x, n_rows, ldx, y, ldy, scratch);
+            pairs_fallback(m, o, end, x, n_rows, ldx, y, ldy, scratch);
         else if (few)
             pair_few_rows(m, o, end, x, n_rows, ldx, y, ldy);
         else

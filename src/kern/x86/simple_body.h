@@ -1,8 +1,7 @@
 /* Norms, activations, residual copies and decoding of cache vectors; included once per instruction
  * set. */
 
-/* a masked rest is handled like a whole vector: lanes beyond it compute on zeros and are not stored
- */
+/* the last vector may have fewer than VN lanes: the others compute on zeros and are not stored */
 #define FOR_VECTORS(i, n) for (size_t i = 0, part; part = n - i < VN ? n - i : VN, i < n; i += VN)
 
 static double mean_square(const float *x, size_t n)
@@ -71,8 +70,8 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n, float
     }
 }
 
-/* Rounding to E4M3 is an addition that leaves 3 bits of a number's fraction, and no place below
- * 2^-9. NaN stays what it is and does not count towards its group's maximum. */
+/* Rounding to E4M3 is an addition after which 3 fraction bits are left, and no bits below 2^-9. NaN
+ * stays NaN and is ignored in the maximum of its group. */
 static void round_fp8(float *y, const float *x, size_t n)
 {
     enum { VECTORS = 32 / VN };
@@ -115,7 +114,7 @@ static void collapse(float *x, const float *h, const float *mix, size_t n, size_
 static void expand(float *h, const float *y, const float *post, const float *comb, size_t n,
                    size_t d)
 {
-    /* the published number of copies; others go the scalar way */
+    /* the number of copies in the published model; other numbers use the scalar function */
     enum { N = 4 };
     if (n != N) {
         mote__expand_scalar(h, y, post, comb, n, d);
@@ -169,7 +168,7 @@ static void decode_fp8(float *dst, const uint8_t *codes, const uint8_t *scales, 
         int nan = 0;
         for (size_t j = i; j < i + 32; j++)
             nan |= (codes[j] & 0x7f) == 0x7f;
-        /* a scale that does not survive the 2^8 (linear_body.h), or a NaN: the plain way */
+        /* a scale that times 2^8 (E4M3_UNIT) overflows, or a NaN: plain loop */
         if (nan || scales[i / 32] > 246) {
             for (size_t j = i; j < i + 32; j++)
                 dst[j] = mote__e4m3_value[codes[j]] * e8m0(scales[i / 32]);

@@ -1,5 +1,5 @@
-/* The passes of top-k (kern/topk.c); included once per instruction set. Lanes that pass are moved
- * together and a whole vector is stored; the next store overwrites what was too much of it. */
+/* The passes of top-k (kern/topk.c); included once per instruction set. Lanes that pass are packed
+ * to the front and a whole vector is stored; the next store overwrites the surplus lanes. */
 
 static size_t count_above(const float *x, size_t n, float t)
 {
@@ -41,8 +41,8 @@ static size_t range_above(const float *x, size_t n, float t, float *low, float *
     return count;
 }
 
-/* First the numbers of the vectors in which something passes are noted, without a branch, then
- * these vectors are packed: where little passes, whether a vector does is hard to predict. */
+/* First the numbers of the vectors in which a lane passes are collected without a branch, then
+ * these vectors are packed: if few lanes pass, a branch per vector is hard to predict. */
 enum { NOTED = 64 };
 static size_t take_above(float *score, uint32_t *index, const float *x, size_t n, uint32_t first,
                          float t)
@@ -107,7 +107,8 @@ static size_t keep_above(float *score, uint32_t *index, size_t n, float t, size_
     return kept;
 }
 
-/* of x[0..7] and of x[8..15]. A NaN among the first operands gives the second: it is left out. */
+/* The maxima of x[0..7] and of x[8..15]. If the first operand of max is NaN the result is the
+ * second, so NaN is ignored. */
 INLINE void maxima_of_8(float out[2], const float *x)
 {
     const __m256 none = _mm256_set1_ps(-INFINITY);

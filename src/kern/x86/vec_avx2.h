@@ -1,5 +1,5 @@
-/* The vector vocabulary that the bodies in this folder are written in, for AVX2 with FMA and F16C:
- * 8 lanes, so the 16 lanes of a step are two vectors. What the functions mean: vec_avx512.h. */
+/* The vector functions that the bodies in this folder are written in, for AVX2 with FMA and F16C: 8
+ * lanes, so the 16 lanes of a step are two vectors. vec_avx512.h documents the functions. */
 #ifndef MOTE_KERN_X86_VEC_H
 #define MOTE_KERN_X86_VEC_H
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { VN = 8, HALVES = 2 };
-/* register tile: 12 sums, 3 + 1 operands: all 16 registers */
+/* register tile: 12 sums and 3 + 1 operands use all 16 registers */
 enum { TILE_O = 4, TILE_R = 3 };
 enum { MX_O = 2, MX_R = 1, MX_MANY_FROM = 3 }; /* MXFP4: 2 outputs times 3 limbs, twice */
 enum { MIX_H = 4, MIX_V = 2 };
@@ -65,7 +65,8 @@ INLINE unsigned vf_equal_mask(vf a, vf b)
 {
     return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ));
 }
-/* bytes 0..7 of row m: which lanes mask m keeps, in order; filled once, before any kernel runs */
+/* Bytes 0..7 of pack_order[m]: the lanes that mask m keeps, in order. Filled once, before any
+ * kernel runs. */
 static uint64_t pack_order[256];
 static void fill_pack_order(void)
 {
@@ -139,7 +140,7 @@ INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
     }
 }
 
-/* a permute of 8 lanes looks at three bits: the magnitude; the fourth is the sign */
+/* a permute of 8 lanes uses three bits of the index, the magnitude; the fourth bit is the sign */
 INLINE vf vf_e2m1(vi v)
 {
     const __m256 table = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
@@ -189,13 +190,13 @@ INLINE __m256i half_of_e4m3(__m256i v)
     return _mm256_and_si256(_mm256_srai_epi16(v, 1), _mm256_set1_epi16((short)0xbfff));
 }
 
-/* by way of half floats: the same fields one exponent bit wider, so the values are 2^-8 times the
- * codes' */
+/* E4M3 codes are converted as half floats, which have one more exponent bit; the results are 2^-8
+ * times the values of the codes */
 enum { E4M3_UNIT_LOG2 = 8 };
 INLINE void e4m3_columns(vf out[4], vi v)
 {
-    /* of each 128 bits: even bytes of the first and second half, odd ones of both; then 8 even ones
-     * of all first halves, ... */
+    /* in each 128 bits: even bytes of the first and of the second half, then odd bytes of both;
+     * then 8 even bytes of all first halves, ... */
     const __m256i group = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0,
                                            2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     const __m256i nan = vi_set8(0x7f);
@@ -238,8 +239,8 @@ INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
                                nibbles);
 }
 
-/* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8 of a
- * group 4608: nothing saturates. */
+/* 16-bit sums of pairs. Keys are 0..24 and queries -12..12, so a pair is at most 576 and the 8
+ * pairs of a group at most 4608: no sum saturates. */
 typedef __m256i vacc;
 enum { VACC_WORDS = 2 }; /* 4 pairs of at most 2 * 24 * 128 */
 INLINE vacc vacc_zero(void) { return vi_zero(); }

@@ -1,5 +1,5 @@
-/* The vector vocabulary that the bodies in this folder are written in, for AVX-512: 16 lanes.
- * vec_avx2.h is the same in 8. */
+/* The vector functions that the bodies in this folder are written in, for AVX-512: 16 lanes.
+ * vec_avx2.h has the same functions with 8 lanes. */
 #ifndef MOTE_KERN_X86_VEC_H
 #define MOTE_KERN_X86_VEC_H
 
@@ -24,7 +24,8 @@ INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
 INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-/* the first n lanes (n <= VN); nothing beyond them is touched, and zeros are read */
+/* The first n lanes (n <= VN): memory beyond them is not accessed, and the other lanes are loaded
+ * as 0. */
 INLINE vf vf_load_n(const float *p, size_t n)
 {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
@@ -33,8 +34,8 @@ INLINE void vf_store_n(float *p, vf v, size_t n)
 {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
 }
-/* v in a register from here on: compilers like to fold a load into every use of it, and loads are
- * what runs out first */
+/* Keep v in a register from here on. Compilers fold a load into each use of it, and load bandwidth
+ * is the first limit. */
 INLINE vf vf_keep(vf v)
 {
     __asm__("" : "+v"(v));
@@ -45,23 +46,23 @@ INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-/* a and b swapped nowhere: where one is NaN, or both are zeros, b is the result */
+/* The operands are never swapped: if one is NaN, or both are zeros, the result is b. */
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.f)); }
-/* the greatest lane; no NaN */
+/* The greatest lane; v has no NaN. */
 INLINE float vf_greatest(vf v) { return _mm512_reduce_max_ps(v); }
 INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
-/* a < b ? v : w, by lane; false for NaN */
+/* a < b ? v : w per lane; w for NaN */
 INLINE vf vf_if_less(vf a, vf b, vf v, vf w)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), w, v);
 }
 
-/* bit i: lane i of b is above that of a; never for NaN */
+/* Bit i: lane i of a is below lane i of b; 0 for NaN. */
 INLINE unsigned vf_less_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE unsigned vf_equal_mask(vf a, vf b) { return (unsigned)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-/* the lanes of the mask, moved together; what lies behind them is anything */
+/* The lanes in the mask, packed to the front; the others are unspecified. */
 INLINE vf vf_pack(vf v, unsigned mask) { return _mm512_maskz_compress_ps((__mmask16)mask, v); }
 
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
@@ -101,7 +102,7 @@ INLINE vi vi_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_bits(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi vi_from_f(vf v) { return _mm512_cvtps_epi32(v); }
 INLINE vf vf_from_i(vi v) { return _mm512_cvtepi32_ps(v); }
-/* bf16-round, NaN kept quiet */
+/* Round to BF16; NaN becomes quiet. */
 INLINE vf vf_bf16(vf v)
 {
     vi u = vi_bits(v), r = vi_add(vi_add(u, vi_set(0x7fff)), vi_and(vi_srl(u, 16), vi_set(1)));
@@ -109,7 +110,7 @@ INLINE vf vf_bf16(vf v)
     return vf_bits(vi_and(q, vi_set((int32_t)0xffff0000)));
 }
 
-/* 16 partial sums at p, by the tree of kern.h */
+/* Sum of the 16 partial sums at p by the tree of kern.h. */
 INLINE float lane_sum(const float *p)
 {
     __m512 v = _mm512_loadu_ps(p);
@@ -119,8 +120,8 @@ INLINE float lane_sum(const float *p)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-/* lane_sum of n vectors, n <= 16; sum i is left at to[lane_sums_at(i)]. Each step folds two vectors
- * into one. */
+/* lane_sum of n vectors, n <= 16, of which sum i is stored to to[lane_sums_at(i)]. Each step folds
+ * two vectors into one. */
 INLINE int lane_sums_at(int i) { return i % 4 * 4 + i / 4; }
 INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
 {
@@ -141,7 +142,7 @@ INLINE void lane_sums(float to[16], vf v[16][HALVES], const int n)
     vf_store(to, vf_add(_mm512_shuffle_ps(s[0], s[1], 0x88), _mm512_shuffle_ps(s[0], s[1], 0xdd)));
 }
 
-/* E2M1 value of the lowest nibble of each word: a permute looks at four bits only */
+/* The E2M1 value of the lowest nibble of each word; a permute uses only four bits of the index. */
 INLINE vf vf_e2m1(vi v)
 {
     const __m512 table = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3,
@@ -149,8 +150,8 @@ INLINE vf vf_e2m1(vi v)
     return _mm512_permutexvar_ps(v, table);
 }
 
-/* 16 E2M1 values from 8 bytes: nibble 2j and 2j + 1 of all 64 bits to the low bytes of words 2j and
- * 2j + 1 (what lies above four bits of a word is not looked at) */
+/* 16 E2M1 values from 8 bytes: nibbles 2j and 2j + 1 of the 64 bits go to the low bytes of words 2j
+ * and 2j + 1 (bits above the fourth of a word are ignored). */
 INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
 {
     const __m512i from = _mm512_setr_epi64(0x0000000400000000, 0x0000000c00000008,
@@ -162,8 +163,8 @@ INLINE void e2m1_expand16(vf out[HALVES], const uint8_t *codes)
     out[0] = vf_e2m1(_mm512_multishift_epi64_epi8(from, _mm512_set1_epi64(bits)));
 }
 
-/* E8M0 codes (1..254) of a chunk's 16 groups as the floats of its 16 sums, see kern/fixed.h. Vector
- * h of HALVES. */
+/* Vector h of HALVES of the scales of the 16 sums (kern/fixed.h), from the E8M0 codes (1..254) of a
+ * chunk's 16 groups. */
 INLINE vf mx_lane_scale(const uint8_t *codes, int h)
 {
     __m128i v = _mm_loadu_si128((const __m128i *)(const void *)codes);
@@ -171,7 +172,7 @@ INLINE vf mx_lane_scale(const uint8_t *codes, int h)
     return vf_bits(vi_sll(_mm512_cvtepu8_epi32(v), 23));
 }
 
-/* E8M0 codes (1..254) of the 4 groups of 16 words, 4 lanes each */
+/* The scales of 16 words from the E8M0 codes (1..254) of their 4 groups, 4 lanes each. */
 INLINE vf mx_step_scale(uint32_t codes, int h)
 {
     const __m512i spread = _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff,
@@ -181,8 +182,8 @@ INLINE vf mx_step_scale(uint32_t codes, int h)
     return vf_bits(vi_srl(_mm512_shuffle_epi8(vi_set((int32_t)codes), spread), 1));
 }
 
-/* doubled E2M1 value + 12 of the low nibble of every byte: the table is there four times, for any
- * bits above */
+/* Doubled E2M1 value + 12 of the low nibble of each byte; the table is stored four times, so that
+ * the bits above the nibble do not matter. */
 INLINE vi mx_codes_of(vi v)
 {
     const __m512i table = _mm512_broadcast_i32x4(
@@ -190,61 +191,29 @@ INLINE vi mx_codes_of(vi v)
     return _mm512_permutexvar_epi8(v, table);
 }
 
-/* lanes 0-7 the float of bits a, lanes 8-15 that of bits b; vector h of HALVES */
+/* Vector h of HALVES: lanes 0..7 are the float with bits a, lanes 8..15 the one with bits b. */
 INLINE vf fp8_scale_vec(uint32_t a, uint32_t b, int h)
 {
     return vf_bits(_mm512_mask_blend_epi32(0xff00, vi_set((int32_t)a), vi_set((int32_t)b)));
 }
 
 /* The four columns of each word of E4M3 codes (kern/lanes.h), divided by E4M3_UNIT. NaN codes give
- * NaN. Each code is looked up as the two bytes of its BF16: for codes from 8 on code * 16 + 0x3c00,
- * below that 2^-9 times the code. */
+ * NaN. A code is converted by looking up the two bytes of its BF16 value: code * 16 + 0x3c00 for
+ * codes of 8 and more, below that 2^-9 times the code. */
 enum { E4M3_UNIT_LOG2 = 0 };
 #define E4M3_HIGH(n) n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n
 #define E4M3_LOW \
     0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0
 INLINE void e4m3_columns(vf out[4], vi v)
 {
+    /* clang-format off */
     static const _Alignas(64) uint8_t high[128] = {
-        0x00,
-        0x3b,
-        0x3b,
-        0x3b,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        0x3c,
-        E4M3_HIGH(0x3d),
-        E4M3_HIGH(0x3e),
-        E4M3_HIGH(0x3f),
-        E4M3_HIGH(0x40),
-        E4M3_HIGH(0x41),
-        E4M3_HIGH(0x42),
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x43,
-        0x7f,
+        0x00, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c,
+        E4M3_HIGH(0x3d), E4M3_HIGH(0x3e), E4M3_HIGH(0x3f), E4M3_HIGH(0x40),
+        E4M3_HIGH(0x41), E4M3_HIGH(0x42),
+        0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x43, 0x7f,
     };
+    /* clang-format on */
     static const _Alignas(64) uint8_t low[128] = {
         0x00,     0x00,     0x80,     0xc0,     0x00,     0x20,     0x40,     0x60,
         0x80,     0x90,     0xa0,     0xb0,     0xc0,     0xd0,     0xe0,     0xf0,
@@ -253,7 +222,7 @@ INLINE void e4m3_columns(vf out[4], vi v)
     v = vi_keep(v); /* one load */
     vi h = _mm512_permutex2var_epi8(vi_load(high), v, vi_load(high + 64)),
        l = _mm512_permutex2var_epi8(vi_load(low), v, vi_load(low + 64));
-    /* two operations any unit does; a ternary one gets in the way of FMAs */
+    /* two operations that run on any port; a ternary one would compete with FMAs */
     h = vi_or(h, vi_keep(vi_and(v, vi_set8(-128))));
     vi a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h),
        odd = vi_set((int32_t)0xffff0000);
@@ -286,10 +255,10 @@ INLINE vi vi_lookup16(const int8_t table[16], vi nibbles)
         _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), nibbles);
 }
 
-/* Dot products of 4 unsigned times 4 signed bytes, added up over the 8 half words of a group of 32
+/* Dot products of 4 unsigned and 4 signed bytes, added over the 8 half words of a group of 32
  * columns. */
 typedef __m512i vacc;
-/* words of 8 codes of up to 24 times any byte that one of them holds */
+/* words of 8 codes of up to 24 times any byte that one sum can hold */
 enum { VACC_WORDS = 4 };
 INLINE vacc vacc_zero(void) { return vi_zero(); }
 INLINE vacc vacc_add(vacc acc, vi u8, vi s8) { return _mm512_dpbusd_epi32(acc, u8, s8); }

@@ -1,18 +1,19 @@
-/* On top of either vector vocabulary. */
+/* Vector functions in terms of those of vec_avx2.h or vec_avx512.h, and prefetching. */
 #ifndef MOTE_KERN_X86_VEC_COMMON_H
 #define MOTE_KERN_X86_VEC_COMMON_H
 
-/* loops of a few rounds over arrays of vectors that must become registers */
+/* for short loops over arrays of vectors that must be kept in registers */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Rows of weights that are read side by side are no stream that hardware recognises, but together
- * they are one: while a block of rows is read, lines AHEAD of it are asked for, as many as are
- * read. Into L2: L1 would lose them again. Not behind the end of a matrix, where somebody else
- * reads: there the block's own lines are asked for, which costs nothing. */
+/* Hardware prefetchers do not recognise rows of weights that are read side by side, although a
+ * block of rows as a whole is contiguous. So while a block is read, as many lines are prefetched
+ * AHEAD bytes further on, into L2, because L1 would evict them. Not beyond the end of a matrix,
+ * where another thread may be reading: there the block's own lines are prefetched, which costs
+ * nothing. */
 enum { AHEAD = 32768 };
 INLINE size_t within(size_t ahead, const uint8_t *block, const uint8_t *end)
 {
@@ -22,15 +23,15 @@ INLINE void prefetch(const uint8_t *block, size_t at)
 {
     _mm_prefetch((const char *)((uintptr_t)block + at), _MM_HINT_T1);
 }
-/* and from there into L1, a little before it is read */
+/* from L2 into L1, shortly before the line is read */
 enum { NEAR = 512 };
 INLINE void prefetch_near(const uint8_t *block, size_t at)
 {
     _mm_prefetch((const char *)((uintptr_t)block + at + NEAR), _MM_HINT_T0);
 }
 
-/* 32-bit words of four vectors transposed within their 128-bit parts: word i of v[j] goes to word j
- * of v[i] */
+/* Transpose 32-bit words of four vectors within their 128-bit parts: word i of v[j] goes to word j
+ * of v[i]. */
 INLINE void transpose_words(vi v[4])
 {
     vi a = vi_unpack_lo32(v[0], v[1]), b = vi_unpack_lo32(v[2], v[3]);
@@ -56,8 +57,8 @@ INLINE float e8m0(uint8_t code)
     return x;
 }
 
-/* nibble i of each word; the switch goes away where i is a constant, and the shifts get literal
- * counts */
+/* E2M1 value of nibble i of each word. With a constant i the switch disappears and shift counts are
+ * literals. */
 INLINE vf vf_nibble(vi v, int i)
 {
     switch (i) {

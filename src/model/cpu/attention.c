@@ -6,82 +6,81 @@
 #include "model/cpu/pass.h"
 
 struct attention {
-    mote__pass *p;
+    mote__cpu_pass *p;
     size_t layer;
     const mote__layer_weights *L;
     size_t head_groups;
 };
 
-static const float *angles_of(const mote__pass *p, size_t layer, size_t slot)
+static const float *angles_of(const mote__cpu_pass *p, size_t layer, size_t token)
 {
-    return p->angles[p->net->plan[layer].ratio != 0] + slot * p->net->config.rope_dim;
+    return p->angles[p->net->plan[layer].ratio != 0] + token * p->net->config.rope_dim;
 }
 
 /* ---- window KV ---- */
 
-static uint8_t *packed_row(const mote__pass *p, size_t slot)
+static uint8_t *packed_row(const mote__cpu_pass *p, size_t token)
 {
-    return p->win + slot * p->net->config.head_dim * 4;
+    return p->window_packed + token * p->net->config.head_dim * 4;
 }
 
 static void window_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct attention *a = ctx;
-    mote__pass *p = a->p;
+    mote__cpu_pass *p = a->p;
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     for (size_t r = begin; r < end; r++) {
-        const mote__row *row = &p->rows[r];
-        const mote__kv_state *st = &p->segments[row->segment].seq->state;
-        float *kv = p->key + r * c->head_dim;
+        const mote__row *row = &p->batch->rows[r];
+        const mote__kv_state *st = &p->batch->extents[row->extent].seq->state;
+        float *kv = p->window_kv + r * c->head_dim;
         mote__act(net, kv, c->head_dim);
         net->kern->rmsnorm(kv, kv, a->L->kv_norm, c->head_dim, c->rms_norm_eps);
         mote__act(net, kv, c->head_dim);
-        mote__rope_apply(kv, 1, c->head_dim, angles_of(p, a->layer, row->slot), c->rope_dim, 0);
+        mote__rope_apply(kv, 1, c->head_dim, angles_of(p, a->layer, row->token), c->rope_dim, 0);
         mote__act(net, kv, c->head_dim);
-        uint8_t *packed = packed_row(p, row->slot);
+        uint8_t *packed = packed_row(p, row->token);
         st->fmt->encode(packed, packed + st->code_bytes, kv, c->head_dim);
     }
 }
 
-int mote__attention_window(mote__pass *p, size_t layer)
+int mote__cpu_window(mote__backend_pass *base, size_t layer)
 {
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
+    size_t n = p->batch->n_rows;
     struct attention a = { .p = p, .layer = layer, .L = &net->weights.layers[layer] };
     mote__linear_job job = { .w = &a.L->wkv,
-                             .x = mote__linear_input(net, &a.L->wkv, p->x, p->n_rows, p->xq),
+                             .x = mote__linear_input(net, &a.L->wkv, p->x, n, p->rounded),
                              .ldx = c->hidden_size,
-                             .n_rows = p->n_rows,
-                             .y = p->key,
+                             .n_rows = n,
+                             .y = p->window_kv,
                              .ldy = c->head_dim };
-    int rc = mote__pass_linear(p, &job, 1);
+    int rc = mote__cpu_linear(p, &job, 1);
     if (rc)
         return rc;
-    mote__pool_for(net->pool, p->n_rows, 2, window_rows, &a);
+    mote__pool_for(net->pool, n, 2, window_rows, &a);
     if (net->trace && net->trace->f32) {
-        for (size_t r = 0; r < p->n_rows; r++) { /* as it will be read back */
-            const mote__kv_state *st = &p->segments[p->rows[r].segment].seq->state;
-            const uint8_t *packed = packed_row(p, p->rows[r].slot);
-            st->fmt->decode(p->key + r * c->head_dim, packed, packed + st->code_bytes, c->head_dim);
+        for (size_t r = 0; r < n; r++) { /* as it will be read back */
+            const mote__row *row = &p->batch->rows[r];
+            const mote__kv_state *st = &p->batch->extents[row->extent].seq->state;
+            const uint8_t *packed = packed_row(p, row->token);
+            st->fmt->decode(p->window_kv + r * c->head_dim, packed, packed + st->code_bytes,
+                            c->head_dim);
         }
-        net->trace->f32(net->trace->ctx, layer, "window_kv", p->key, p->n_rows, c->head_dim);
-    }
-    /* where this layer's new window entries begin: see refs_of */
-    for (size_t i = 0; i < p->n_segments; i++) {
-        mote__segment *s = &p->segments[i];
-        s->window_skip = s->skip;
+        mote__cpu_trace(p, layer, "window_kv", p->window_kv, c->head_dim);
     }
     return 0;
 }
 
 /* The window of a query at pos: ring entries before this pass, then this pass's own, in ascending
  * position. */
-static size_t window_refs(const mote__pass *p, size_t layer, const mote__row *row,
+static size_t window_refs(const mote__cpu_pass *p, size_t layer, const mote__row *row,
                           mote__kv_ref *refs)
 {
-    const mote__segment *s = &p->segments[row->segment];
+    const mote__extent *s = &p->batch->extents[row->extent];
     const mote__kv_state *st = &s->seq->state;
     const mote__kv_ring *ring = &st->ring[layer];
     /* first position whose entry this pass made */
@@ -95,41 +94,41 @@ static size_t window_refs(const mote__pass *p, size_t layer, const mote__row *ro
         if (q < fresh) {
             refs[n++] = mote__kv_window(st, layer, q);
         } else {
-            const uint8_t *packed = packed_row(p, s->slot + (size_t)(q - s->pos));
+            const uint8_t *packed = packed_row(p, s->first + (size_t)(q - s->pos));
             refs[n++] = (mote__kv_ref){ packed, packed + st->code_bytes };
         }
     }
     return n;
 }
 
-static void push_windows(mote__pass *p, size_t layer)
+static void push_windows(mote__cpu_pass *p, size_t layer)
 {
-    for (size_t i = 0; i < p->n_segments; i++) {
-        mote__segment *s = &p->segments[i];
+    for (size_t i = 0; i < p->batch->n_extents; i++) {
+        mote__extent *s = &p->batch->extents[i];
         mote__kv_state *st = &s->seq->state;
         size_t n = s->n - s->window_skip, keep = n < st->window ? n : st->window;
         /* rows lie head_dim*4 bytes apart here, row_bytes apart in the ring: push them one by one
          */
         for (size_t k = n - keep; k < n; k++)
             mote__kv_window_push(st, layer, s->pos + s->window_skip + k,
-                                 packed_row(p, s->slot + s->window_skip + k), 1);
+                                 packed_row(p, s->first + s->window_skip + k), 1);
     }
 }
 
-/* ---- queries and output ---- */
+/* ---- queries ---- */
 
 static void rotate_queries(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct attention *a = ctx;
-    mote__pass *p = a->p;
+    mote__cpu_pass *p = a->p;
     const mote__config *c = &p->net->config;
     size_t wide = c->n_heads * c->head_dim;
     for (size_t r = begin; r < end; r++) {
-        mote__act(p->net, p->q + r * wide, wide);
-        mote__rope_apply(p->q + r * wide, c->n_heads, c->head_dim,
-                         angles_of(p, a->layer, p->rows[r].slot), c->rope_dim, 0);
-        mote__act(p->net, p->q + r * wide, wide);
+        mote__act(p->net, p->query + r * wide, wide);
+        mote__rope_apply(p->query + r * wide, c->n_heads, c->head_dim,
+                         angles_of(p, a->layer, p->batch->rows[r].token), c->rope_dim, 0);
+        mote__act(p->net, p->query + r * wide, wide);
     }
 }
 
@@ -137,36 +136,79 @@ static void norm_queries(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct attention *a = ctx;
-    mote__pass *p = a->p;
+    mote__cpu_pass *p = a->p;
     const mote__config *c = &p->net->config;
     for (size_t r = begin; r < end; r++) {
-        float *qr = p->qr + r * c->q_lora_rank;
+        float *qr = p->query_low + r * c->q_lora_rank;
         mote__act(p->net, qr, c->q_lora_rank);
         p->net->kern->rmsnorm(qr, qr, a->L->q_norm, c->q_lora_rank, c->rms_norm_eps);
         mote__act(p->net, qr, c->q_lora_rank);
     }
 }
 
+int mote__cpu_queries(mote__backend_pass *base, size_t layer)
+{
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
+    const mote__net *net = p->net;
+    const mote__config *c = &net->config;
+    const mote__layer_weights *L = &net->weights.layers[layer];
+    struct attention a = { .p = p, .layer = layer, .L = L };
+    size_t wide = c->n_heads * c->head_dim, n = p->batch->n_rows;
+    int rc;
+    mote__linear_job job = { .w = &L->wq_a,
+                             .x = mote__linear_input(net, &L->wq_a, p->x, n, p->rounded),
+                             .ldx = c->hidden_size,
+                             .n_rows = n,
+                             .y = p->query_low,
+                             .ldy = c->q_lora_rank };
+    if ((rc = mote__cpu_linear(p, &job, 1)))
+        return rc;
+    mote__pool_for(net->pool, n, 8, norm_queries, &a);
+    job = (mote__linear_job){ .w = &L->wq_b,
+                              .x = mote__linear_input(net, &L->wq_b, p->query_low, n, p->rounded),
+                              .ldx = c->q_lora_rank,
+                              .n_rows = n,
+                              .y = p->query,
+                              .ldy = wide };
+    if ((rc = mote__cpu_linear(p, &job, 1)))
+        return rc;
+    mote__pool_for(net->pool, n, 2, rotate_queries, &a);
+    mote__cpu_trace(p, layer, "q", p->query, wide);
+    return 0;
+}
+
+/* ---- attention and output ---- */
+
+/* Thread scratch: references to the entries of one row, then what the kernel needs. */
+static size_t refs_bytes(const mote__config *c, size_t topk_room)
+{
+    return ((c->window + topk_room) * sizeof(mote__kv_ref) + 63) / 64 * 64;
+}
+
+size_t mote__cpu_attend_thread_bytes(const mote__config *c, size_t topk_room)
+{
+    return refs_bytes(c, topk_room) + mote__attend_scratch(c->n_heads, c->head_dim) * sizeof(float);
+}
+
 /* One task: some heads of one row. */
 static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     struct attention *a = ctx;
-    mote__pass *p = a->p;
+    mote__cpu_pass *p = a->p;
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_plan *plan = &net->plan[a->layer];
-    mote__kv_ref *refs = mote__pass_thread(p, thread);
-    float *scratch = (float *)(void *)((uint8_t *)refs +
-                                       ((c->window + p->topk_room) * sizeof *refs + 63) / 64 * 64);
+    mote__kv_ref *refs = mote__cpu_thread(p, thread);
+    float *scratch = (float *)(void *)((uint8_t *)refs + refs_bytes(c, p->topk_room));
     size_t wide = c->n_heads * c->head_dim;
     for (size_t i = begin; i < end; i++) {
         size_t r = i / a->head_groups, group = i % a->head_groups;
         size_t h0 = c->n_heads * group / a->head_groups,
                h1 = c->n_heads * (group + 1) / a->head_groups;
-        const mote__row *row = &p->rows[r];
-        const mote__seq *seq = p->segments[row->segment].seq;
+        const mote__row *row = &p->batch->rows[r];
+        const mote__seq *seq = p->batch->extents[row->extent].seq;
         size_t n_window = window_refs(p, a->layer, row, refs), n_main = 0;
-        mote__attend_args args = { .q = p->q + r * wide + h0 * c->head_dim,
+        mote__attend_args args = { .q = p->query + r * wide + h0 * c->head_dim,
                                    .n_heads = h1 - h0,
                                    .dim = c->head_dim,
                                    .window = refs,
@@ -176,10 +218,10 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
                                    .sink = a->L->sink + h0,
                                    .scale = (float)pow((double)c->head_dim, -0.5),
                                    .published = net->published,
-                                   .out = p->o + r * wide + h0 * c->head_dim };
+                                   .out = p->attended + r * wide + h0 * c->head_dim };
         if (plan->ratio) {
-            const int32_t *list = p->topk + row->slot * p->topk_room;
-            n_main = p->n_topk[row->slot];
+            const int32_t *list = p->topk + row->token * p->topk_room;
+            n_main = p->n_topk[row->token];
             for (size_t k = 0; k < n_main; k++)
                 refs[n_window + k] = mote__kv_main(&seq->kv, (size_t)plan->source, (size_t)list[k]);
             args.main_fmt = seq->kv.pool->layout.source[plan->source].main->id;
@@ -187,65 +229,57 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
         args.n_main = n_main;
         mote__attend(net->kern, &args, scratch);
         mote__act(net, args.out, (h1 - h0) * c->head_dim);
-        mote__rope_apply(args.out, h1 - h0, c->head_dim, angles_of(p, a->layer, row->slot),
+        mote__rope_apply(args.out, h1 - h0, c->head_dim, angles_of(p, a->layer, row->token),
                          c->rope_dim, 1);
         mote__act(net, args.out, (h1 - h0) * c->head_dim);
     }
 }
 
-static void trace_selection(mote__pass *p, size_t layer)
+static void trace_selection(mote__cpu_pass *p, size_t layer)
 {
     const mote__trace *t = p->net->trace;
     const mote__config *c = &p->net->config;
-    if (!t || !t->i32 || p->n_rows != p->n_slots)
+    if (!t || !t->i32 || p->batch->n_rows != p->batch->n_tokens)
         return;
-    for (size_t s = 0; s < p->n_slots; s++) {
+    for (size_t s = 0; s < p->batch->n_tokens; s++) {
         for (size_t k = p->n_topk[s]; k < p->topk_room; k++)
             p->topk[s * p->topk_room + k] = -1;
         for (size_t k = p->n_candidates[s];
              p->net->plan[layer].candidates == MOTE_CAND_MAKE && k < c->candidate_topk_blocks; k++)
             p->candidates[s * c->candidate_topk_blocks + k] = -1;
     }
-    t->i32(t->ctx, layer, "topk", p->topk, p->n_slots, p->topk_room);
+    t->i32(t->ctx, layer, "topk", p->topk, p->batch->n_tokens, p->topk_room);
     if (p->net->plan[layer].candidates == MOTE_CAND_MAKE)
-        t->i32(t->ctx, layer, "candidate_blocks", p->candidates, p->n_slots,
+        t->i32(t->ctx, layer, "candidate_blocks", p->candidates, p->batch->n_tokens,
                c->candidate_topk_blocks);
 }
 
-int mote__attention(mote__pass *p, size_t layer)
+/* Group g of wo_a as a matrix of its own. */
+static mote__mat output_group(const mote__mat *wo_a, size_t g, size_t n_out, size_t n_in)
 {
+    static const uint8_t bits[] = { [MOTE_W_F32] = 32, [MOTE_W_BF16] = 16, [MOTE_W_FP8] = 8 };
+    mote__mat m = *wo_a;
+    size_t row0 = g * n_out;
+    m.n_out = n_out;
+    m.data += row0 * n_in * (m.kind <= MOTE_W_FP8 ? bits[m.kind] : 4) / 8;
+    if (m.kind == MOTE_W_FP8)
+        m.scale_row0 += row0;
+    else if (m.kind >= MOTE_W_MXFP4)
+        m.scale += row0 * m.scale_stride;
+    return m;
+}
+
+int mote__cpu_attend(mote__backend_pass *base, size_t layer)
+{
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
-    const mote__layer_plan *plan = &net->plan[layer];
     const mote__layer_weights *L = &net->weights.layers[layer];
     struct attention a = { .p = p, .layer = layer, .L = L };
-    size_t wide = c->n_heads * c->head_dim, n = p->n_rows, low = c->o_groups * c->o_lora_rank;
+    size_t wide = c->n_heads * c->head_dim, n = p->batch->n_rows,
+           low = c->o_groups * c->o_lora_rank, in = wide / c->o_groups;
     int rc;
-    mote__linear_job job = { .w = &L->wq_a,
-                             .x = mote__linear_input(net, &L->wq_a, p->x, n, p->xq),
-                             .ldx = c->hidden_size,
-                             .n_rows = n,
-                             .y = p->qr,
-                             .ldy = c->q_lora_rank };
-    if ((rc = mote__pass_linear(p, &job, 1)))
-        return rc;
-    mote__pool_for(net->pool, n, 8, norm_queries, &a);
-    job = (mote__linear_job){ .w = &L->wq_b,
-                              .x = mote__linear_input(net, &L->wq_b, p->qr, n, p->xq),
-                              .ldx = c->q_lora_rank,
-                              .n_rows = n,
-                              .y = p->q,
-                              .ldy = wide };
-    if ((rc = mote__pass_linear(p, &job, 1)))
-        return rc;
-    mote__pool_for(net->pool, n, 2, rotate_queries, &a);
-    if (net->trace && net->trace->f32)
-        net->trace->f32(net->trace->ctx, layer, "q", p->q, n, wide);
-    if (plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX) {
-        if ((rc = mote__select(p, layer)))
-            return rc;
-    }
-    if (plan->ratio)
+    if (net->plan[layer].ratio)
         trace_selection(p, layer);
     size_t threads = (size_t)mote__pool_threads(net->pool);
     a.head_groups = n >= 2 * threads ? 1 : threads < c->n_heads ? threads : c->n_heads;
@@ -253,38 +287,27 @@ int mote__attention(mote__pass *p, size_t layer)
     push_windows(p, layer);
 
     /* grouped output projection: group g of wo_a sees its own heads only */
-    mote__mat *group = p->groups;
-    size_t in = wide / c->o_groups;
     for (size_t g = 0; g < c->o_groups; g++) {
-        group[g] = L->wo_a;
-        group[g].n_out = c->o_lora_rank;
-        size_t row0 = g * c->o_lora_rank, bits = L->wo_a.kind == MOTE_W_F32    ? 32
-                                                 : L->wo_a.kind == MOTE_W_BF16 ? 16
-                                                 : L->wo_a.kind == MOTE_W_FP8  ? 8
-                                                                               : 4;
-        group[g].data += row0 * in * bits / 8;
-        if (L->wo_a.kind == MOTE_W_FP8)
-            group[g].scale_row0 += row0;
-        else if (L->wo_a.kind >= MOTE_W_MXFP4)
-            group[g].scale += row0 * L->wo_a.scale_stride;
-        p->jobs[g] = (mote__linear_job){ .w = &group[g],
-                                         .x = p->o + g * in,
+        p->output_groups[g] = output_group(&L->wo_a, g, c->o_lora_rank, in);
+        p->jobs[g] = (mote__linear_job){ .w = &p->output_groups[g],
+                                         .x = p->attended + g * in,
                                          .ldx = wide,
                                          .n_rows = n,
-                                         .y = p->low + row0,
+                                         .y = p->attended_low + g * c->o_lora_rank,
                                          .ldy = low };
     }
-    if ((rc = mote__pass_linear(p, p->jobs, c->o_groups)))
+    if ((rc = mote__cpu_linear(p, p->jobs, c->o_groups)))
         return rc;
-    mote__act(net, p->low, n * low);
-    job = (mote__linear_job){ .w = &L->wo_b,
-                              .x = mote__linear_input(net, &L->wo_b, p->low, n, p->xq),
-                              .ldx = low,
-                              .n_rows = n,
-                              .y = p->y,
-                              .ldy = c->hidden_size };
-    if ((rc = mote__pass_linear(p, &job, 1)))
+    mote__act(net, p->attended_low, n * low);
+    mote__linear_job job = { .w = &L->wo_b,
+                             .x = mote__linear_input(net, &L->wo_b, p->attended_low, n, p->rounded),
+                             .ldx = low,
+                             .n_rows = n,
+                             .y = p->y,
+                             .ldy = c->hidden_size };
+    if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
     mote__act(net, p->y, n * c->hidden_size);
+    mote__cpu_trace(p, layer, "attn_out", p->y, c->hidden_size);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include "num/formats.h"
 
 struct engram {
-    mote__pass *p;
+    mote__cpu_pass *p;
     const mote__layer_weights *L;
     const mote__engram_table *table;
     size_t layer;
@@ -16,17 +16,17 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct engram *g = ctx;
-    mote__pass *p = g->p;
+    mote__cpu_pass *p = g->p;
     const mote__config *c = &p->net->config;
     size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim,
            groups = dim / 32;
     for (size_t r = begin; r < end; r++) {
         uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
-        const mote__row *at = &p->rows[r];
-        mote__engram_rows(row, g->table, c, p->net->token_map, p->segments[at->segment].seq->ids,
-                          at->pos);
+        const mote__row *at = &p->batch->rows[r];
+        mote__engram_rows(row, g->table, c, p->net->token_map,
+                          p->batch->extents[at->extent].seq->ids, at->pos);
         for (size_t i = 0; i < n; i++)
-            p->net->kern->decode[MOTE_KV_FP8](p->e + (r * n + i) * dim,
+            p->net->kern->decode[MOTE_KV_FP8](p->engram_rows + (r * n + i) * dim,
                                               g->L->e_codes + row[i] * dim,
                                               g->L->e_scales + row[i] * groups, dim);
     }
@@ -34,15 +34,16 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
 
 static void trace_rows(const struct engram *g)
 {
-    mote__pass *p = g->p;
+    mote__cpu_pass *p = g->p;
     const mote__config *c = &p->net->config;
     const mote__trace *t = p->net->trace;
     size_t n = (c->engram_max_ngram - 1) * c->engram_heads;
-    for (size_t r = 0; t && t->i32 && r < p->n_rows; r++) {
+    for (size_t r = 0; t && t->i32 && r < p->batch->n_rows; r++) {
+        const mote__row *at = &p->batch->rows[r];
         uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
         int32_t small[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
         mote__engram_rows(row, g->table, c, p->net->token_map,
-                          p->segments[p->rows[r].segment].seq->ids, p->rows[r].pos);
+                          p->batch->extents[at->extent].seq->ids, at->pos);
         for (size_t i = 0; i < n; i++)
             small[i] = (int32_t)row[i];
         t->i32(t->ctx, g->layer, "engram_ids", small, 1, n);
@@ -62,13 +63,13 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct engram *g = ctx;
-    mote__pass *p = g->p;
+    mote__cpu_pass *p = g->p;
     const mote__config *c = &p->net->config;
     size_t n = c->hc_mult, d = c->hidden_size;
     double eps = (double)c->rms_norm_eps;
     for (size_t r = begin; r < end; r++) {
-        float *h = p->h + p->rows[r].slot * n * d;
-        float *kv = p->ekv + r * (n + 1) * d;
+        float *h = p->h + p->batch->rows[r].token * n * d;
+        float *kv = p->engram_kv + r * (n + 1) * d;
         mote__act(p->net, kv, (n + 1) * d);
         for (size_t j = 0; j < n; j++) {
             const float *key = kv + j * d, *value = kv + n * d;
@@ -84,23 +85,25 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-int mote__engram_add(mote__pass *p, size_t layer)
+int mote__cpu_engram(mote__backend_pass *base, size_t layer)
 {
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__layer_weights *L = &net->weights.layers[layer];
     struct engram g = { p, L, &net->engram[net->plan[layer].engram], layer };
     size_t cols = L->e_wkv.n_in, width = L->e_wkv.n_out;
     trace_rows(&g);
-    mote__pool_for(net->pool, p->n_rows, 4, gather_rows, &g);
+    mote__pool_for(net->pool, p->batch->n_rows, 4, gather_rows, &g);
     mote__linear_job job = { .w = &L->e_wkv,
-                             .x = mote__linear_input(net, &L->e_wkv, p->e, p->n_rows, p->xq),
+                             .x = mote__linear_input(net, &L->e_wkv, p->engram_rows,
+                                                     p->batch->n_rows, p->rounded),
                              .ldx = cols,
-                             .n_rows = p->n_rows,
-                             .y = p->ekv,
+                             .n_rows = p->batch->n_rows,
+                             .y = p->engram_kv,
                              .ldy = width };
-    int rc = mote__pass_linear(p, &job, 1);
+    int rc = mote__cpu_linear(p, &job, 1);
     if (rc)
         return rc;
-    mote__pool_for(net->pool, p->n_rows, 2, add_rows, &g);
+    mote__pool_for(net->pool, p->batch->n_rows, 2, add_rows, &g);
     return 0;
 }

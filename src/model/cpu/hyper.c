@@ -46,27 +46,35 @@ static void sinkhorn(double *m, size_t n, size_t iters, double eps)
 }
 
 struct mixes {
-    mote__pass *p;
+    mote__cpu_pass *p;
     const mote__hc *hc;
 };
+
+/* of a sublayer */
+static const mote__hc *hc_of(const mote__net *net, size_t layer, mote__sublayer sub)
+{
+    const mote__layer_weights *L = &net->weights.layers[layer];
+    return sub == MOTE_SUB_ATTENTION ? &L->hc_attn : &L->hc_ffn;
+}
 
 static void mixes_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct mixes *m = ctx;
-    mote__pass *p = m->p;
+    mote__cpu_pass *p = m->p;
     const mote__config *c = &p->net->config;
     size_t n = c->hc_mult, width = n * c->hidden_size, cols = (2 + n) * n;
     const float *base = m->hc->base, *scale = m->hc->scale;
     for (size_t r = begin; r < end; r++) {
-        const float *z = p->xq + r * cols; /* raw products, see mote__hyper_mixes */
-        double inv = 1 / sqrt(p->net->kern->mean_square(p->h + p->rows[r].slot * width, width) +
+        const float *z = p->mix_products + r * cols;
+        size_t token = p->batch->rows[r].token;
+        float *mix = p->mix + token * n;
+        double inv = 1 / sqrt(p->net->kern->mean_square(p->h + token * width, width) +
                               (double)c->rms_norm_eps);
         double comb[MOTE_MAX_HC * MOTE_MAX_HC];
         for (size_t j = 0; j < n; j++) {
-            p->next[r * n + j] = (float)(sigmoid((double)z[j] * inv * (double)scale[0] +
-                                                 (double)base[j]) +
-                                         (double)c->hc_eps);
+            mix[j] = (float)(sigmoid((double)z[j] * inv * (double)scale[0] + (double)base[j]) +
+                             (double)c->hc_eps);
             p->post[r * n + j] = (float)(2 * sigmoid((double)z[n + j] * inv * (double)scale[1] +
                                                      (double)base[n + j]));
         }
@@ -78,70 +86,95 @@ static void mixes_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-int mote__hyper_mixes(mote__pass *p, const mote__hc *hc)
+/* mix is overwritten: this sublayer's input was collapsed with the old one before. */
+int mote__cpu_mixes(mote__backend_pass *base, size_t layer, mote__sublayer sub)
 {
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__config *c = &p->net->config;
     size_t width = c->hc_mult * c->hidden_size, cols = (2 + c->hc_mult) * c->hc_mult;
-    mote__linear_job job = { .w = &hc->fn,
+    struct mixes m = { p, hc_of(p->net, layer, sub) };
+    mote__linear_job job = { .w = &m.hc->fn,
                              .x = p->h,
                              .ldx = width,
-                             .n_rows = p->n_rows,
-                             .rows = p->slots,
-                             .y = p->xq,
+                             .n_rows = p->batch->n_rows,
+                             .rows = p->batch->row_token,
+                             .y = p->mix_products,
                              .ldy = cols };
-    int rc = mote__pass_linear(p, &job, 1);
+    int rc = mote__cpu_linear(p, &job, 1);
     if (rc)
         return rc;
-    struct mixes m = { p, hc };
-    mote__pool_for(p->net->pool, p->n_rows, 4, mixes_rows, &m);
+    mote__pool_for(p->net->pool, p->batch->n_rows, 4, mixes_rows, &m);
     return 0;
 }
 
 _Static_assert((int)MOTE_MAX_HC <= (int)MOTE_MAX_COPIES, "kernels have room for all copies");
 struct collapse {
-    mote__pass *p;
-    const float *mix, *norm;
-    int by_slot;
+    mote__cpu_pass *p;
+    const uint32_t *rows; /* NULL: all in order */
+    const float *norm;
 };
 
 static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct collapse *k = ctx;
-    mote__pass *p = k->p;
+    mote__cpu_pass *p = k->p;
     const mote__config *c = &p->net->config;
     size_t n = c->hc_mult, d = c->hidden_size;
-    for (size_t r = begin; r < end; r++) {
-        const float *h = p->h + p->rows[r].slot * n * d,
-                    *mix = k->mix + (k->by_slot ? p->rows[r].slot : r) * n;
-        float *x = p->x + r * d;
-        p->net->kern->collapse(x, h, mix, n, d);
+    for (size_t i = begin; i < end; i++) {
+        size_t token = p->batch->row_token[k->rows ? k->rows[i] : i];
+        float *x = p->x + i * d;
+        p->net->kern->collapse(x, p->h + token * n * d, p->mix + token * n, n, d);
         mote__act(p->net, x, d);
         p->net->kern->rmsnorm(x, x, k->norm, d, c->rms_norm_eps);
         mote__act(p->net, x, d);
     }
 }
 
-void mote__hyper_collapse(mote__pass *p, const float *mix, int mix_by_slot, const float *norm)
+void mote__cpu_collapse_rows(mote__cpu_pass *p, const uint32_t *rows, size_t n, const float *norm)
 {
-    struct collapse k = { p, mix, norm, mix_by_slot };
-    mote__pool_for(p->net->pool, p->n_rows, 8, collapse_rows, &k);
+    struct collapse k = { p, rows, norm };
+    mote__pool_for(p->net->pool, n, 8, collapse_rows, &k);
+}
+
+int mote__cpu_collapse(mote__backend_pass *base, size_t layer, mote__sublayer sub)
+{
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
+    const mote__config *c = &p->net->config;
+    const mote__layer_weights *L = &p->net->weights.layers[layer];
+    int dense = p->net->plan[layer].role == MOTE_ROLE_DENSE;
+    mote__cpu_collapse_rows(p, NULL, p->batch->n_rows,
+                            sub == MOTE_SUB_ATTENTION ? L->attn_norm : L->ffn_norm);
+    if (dense)
+        return 0;
+    if (sub == MOTE_SUB_EXPERTS)
+        mote__cpu_trace_tokens(p, layer, "attn_pre_mix", p->mix, c->hc_mult);
+    mote__cpu_trace(p, layer, sub == MOTE_SUB_ATTENTION ? "attn_in" : "ffn_in", p->x,
+                    c->hidden_size);
+    return 0;
 }
 
 static void expand_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
-    mote__pass *p = ctx;
+    mote__cpu_pass *p = ctx;
     const mote__config *c = &p->net->config;
     size_t n = c->hc_mult, d = c->hidden_size;
     for (size_t r = begin; r < end; r++) {
-        float *h = p->h + p->rows[r].slot * n * d;
+        float *h = p->h + p->batch->rows[r].token * n * d;
         p->net->kern->expand(h, p->y + r * d, p->post + r * n, p->comb + r * n * n, n, d);
         mote__act(p->net, h, n * d);
     }
 }
 
-void mote__hyper_expand(mote__pass *p)
+int mote__cpu_expand(mote__backend_pass *base, size_t layer, mote__sublayer sub)
 {
-    mote__pool_for(p->net->pool, p->n_rows, 4, expand_rows, p);
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
+    const mote__config *c = &p->net->config;
+    mote__pool_for(p->net->pool, p->batch->n_rows, 4, expand_rows, p);
+    if (sub == MOTE_SUB_EXPERTS) {
+        mote__cpu_trace_tokens(p, layer, "pre_mix", p->mix, c->hc_mult);
+        mote__cpu_trace_tokens(p, layer, "out", p->h, c->hc_mult * c->hidden_size);
+    }
+    return 0;
 }

@@ -1,125 +1,121 @@
-/* A pass: rows of one or several sequences through consecutive layers.
+/* The CPU's pass object: scratch of one pass, and the parts of a layer that work in it (one file
+ * each; what each reads and leaves is in model/backend.h). Scalar kernels of kern/ are the
+ * definition of every backend.
  *
- * A row is one token of one sequence. A segment is a run of consecutive rows of one sequence. Rows
- * live in slots: h holds the residual copies and mix the weights with which the previous sublayer
- * collapses them. Results of a row never depend on the other segments of the pass or on how a
- * sequence was cut into passes.
- *
- * Cone: layer l needs query rows only from q_start(l) = max(0, apex - (top - 1 - l)(W - 1)) on,
- * where `top` is the end of the half and `apex` the first position whose output is wanted; rows
- * before it only contribute window KV. apex 0: all rows. */
+ * Arrays are [n_tokens] (the carry, angles) or [n_rows] (all else), each item as wide as its name
+ * says. Those of a layer's parts that are never live together share memory: see the table in
+ * pass.c. */
 #ifndef MOTE_MODEL_CPU_PASS_H
 #define MOTE_MODEL_CPU_PASS_H
 
+#include "kern/linear.h"
 #include "model/net.h"
 
-typedef struct mote__segment {
-    mote__seq *seq;
-    uint64_t pos;  /* position of the first row */
-    size_t n;      /* rows */
-    uint64_t apex; /* see above */
-    /* rows from this position on make global KV (UINT64_MAX: none) */
-    uint64_t publish_from;
-    size_t slot;        /* of the first row; set by mote__pass_begin */
-    size_t skip;        /* rows at the front that have left the cone */
-    size_t window_skip; /* skip when the current layer made its window KV */
-} mote__segment;
-
-typedef struct mote__row {
-    uint32_t segment, slot;
-    uint64_t pos;
-} mote__row;
-
-typedef struct mote__pass {
-    mote__net *net;
-    mote__segment *segments;
-    size_t n_segments; /* borrowed */
-    size_t n_slots, capacity;
-    mote__row *rows;
-    size_t n_rows; /* live rows, in segment and position order */
-    /* per slot */
-    float *h, *mix, *angles[2];
-    /* [topk_room] selected entries of the last selection */
-    int32_t *topk;
-    uint32_t *n_topk;
-    int32_t *candidates;
-    uint32_t *n_candidates; /* [candidate_topk_blocks] */
-    /* per live row */
-    float *pre, *post, *comb, *next, *x, *xq, *y, *qr, *q, *o, *low, *iq, *iw, *router, *e, *ekv;
-    /* latents and their gate scores; keys and values of a dense layer */
-    float *key, *gate;
-    uint8_t *iq_coded; /* iq in integer form, where keys are MXFP4 */
-    uint8_t *win;      /* packed window entries of this layer */
-    int32_t *expert_id;
-    float *expert_weight;
-    uint32_t *slots; /* slot of each live row, for gathers */
-    /* MoE: one row per (row, expert) pair and one per row for the shared expert */
-    float *pair_gate, *pair_up, *pair_out;
-    uint32_t *pair_row;
-    void *memory;
-    size_t memory_bytes; /* all of the above */
-    /* index_topk, or more where a sequence of this pass selects more */
-    size_t topk_room;
+typedef struct mote__cpu_pass {
+    mote__backend_pass base;
+    mote__net *net;           /* = base.net */
+    const mote__batch *batch; /* = base.batch */
+    /* the carry */
+    float *h;                  /* [hc_mult][hidden_size] */
+    float *mix;                /* [hc_mult] */
+    int32_t *topk;             /* [topk_room] */
+    uint32_t *n_topk;          /* [1] */
+    int32_t *candidates;       /* [candidate_topk_blocks] */
+    uint32_t *n_candidates;    /* [1] */
+    float *angles[2];          /* [rope_dim]: of window-only layers, of layers with a ratio */
+    float *x;                  /* [hidden_size] input of a sublayer */
+    float *y;                  /* [hidden_size] its output */
+    float *rounded;            /* a linear's input on the grid of published math */
+    float *mix_products;       /* [(2 + hc_mult) hc_mult] raw products of mixes */
+    float *post, *comb;        /* [hc_mult], [hc_mult][hc_mult] weights of expand */
+    float *query_low, *query;  /* [q_lora_rank], [n_heads][head_dim] */
+    float *attended;           /* [n_heads][head_dim] */
+    float *attended_low;       /* [o_groups][o_lora_rank] */
+    float *window_kv;          /* [head_dim] */
+    uint8_t *window_packed;    /* by token: the layer's window entry, at most 4 head_dim bytes */
+    float *latent, *pool_gate; /* [head_dim] of a KV source: latents, and their scores */
+    float *index_query;        /* [index_n_heads][index_head_dim] */
+    float *index_weight;       /* [index_n_heads] */
+    uint8_t *index_coded;      /* index_query in integer form, where keys are MXFP4 */
+    float *dense_key, *dense_value; /* [n_kv_heads][head_dim] */
+    float *engram_rows;             /* the looked-up rows, one after the other */
+    float *engram_kv;               /* [hc_mult keys, 1 value][hidden_size] */
+    float *router;                  /* [n_experts] */
+    int32_t *expert_id;             /* [n_per_token] */
+    float *expert_weight;           /* [n_per_token] */
+    /* a pair is (row, expert); n_per_token routed ones and the shared one a row */
+    uint32_t *pair_of_row;         /* pairs of a row, in the order of their sum */
+    float *pair_gate, *pair_up;    /* [moe_intermediate_size] */
+    float *pair_out;               /* [hidden_size] */
+    void *memory;                  /* all of the above, owned */
+    size_t memory_bytes, capacity; /* capacity: tokens */
+    size_t topk_room;              /* what the above has room for */
     /* per thread */
     void *thread_memory;
     size_t thread_bytes;
     int n_threads;
+    mote__pool *first_pool; /* whose threads linear was made for */
+    mote__linear_ctx linear;
     mote__linear_job *jobs;
-    /* [o_groups] views of wo_a; behind jobs, in the same memory */
-    mote__mat *groups;
-    /* of model/cpu/select.c; block maxima grow with the context */
-    mote__buf maxima, topk_states;
-    /* lists that publish.c and moe.c make anew each layer */
-    mote__buf work;
-} mote__pass;
+    mote__mat *output_groups; /* [o_groups] views of wo_a; behind jobs, in the same memory */
+    mote__buf block_maxima;   /* select.c: they grow with the context */
+    mote__buf topk_states;    /* select.c */
+    mote__buf entries;        /* publish.c: what a layer publishes */
+    mote__buf pairs;          /* moe.c: pairs by expert */
+    mote__buf query_tiles;    /* dense.c */
+    mote__buf stashed_h;
+} mote__cpu_pass;
 
-void mote__pass_init(mote__pass *pass, mote__net *net);
-void mote__pass_deinit(mote__pass *pass);
-/* Bytes of scratch one row costs, for choosing how many rows a pass may have. */
-size_t mote__pass_row_bytes(const mote__net *net);
-/* Free what grows with the number of rows (it comes back with the next mote__pass_begin). */
-void mote__pass_shrink(mote__pass *pass);
+static inline mote__cpu_pass *mote__cpu_pass_of(mote__backend_pass *base)
+{
+    return (mote__cpu_pass *)base;
+}
 
-/* Make room for the segments' rows and lay them out. window/window_fmt must agree over segments of
- * one pass only per segment. 0 or MOTE_ENOMEM. */
-int mote__pass_begin(mote__pass *pass, mote__segment *segments, size_t n_segments);
-/* Fill h and mix of all rows from token embeddings. */
-void mote__pass_embed(mote__pass *pass);
-/* Run layers [first, last) over the live rows; `top` for cones is `last`. 0 or MOTE_ENOMEM. */
-int mote__pass_layers(mote__pass *pass, size_t first, size_t last);
-/* Global KV of the decoder half from the encoder's output (h, mix), for rows from publish_from on.
- */
-int mote__pass_publish_decoder(mote__pass *pass);
-/* Logits of n live rows (numbers into pass->rows): n x vocab floats. */
-int mote__pass_logits(mote__pass *pass, const uint32_t *rows, size_t n, float *logits);
-/* Segments' `skip` was changed by the caller: list the live rows anew. */
-void mote__pass_list_rows(mote__pass *pass);
+/* The table of this backend. */
+const mote__backend_ops *mote__cpu_backend(void);
 
-/* ---- the parts of a layer (one file each) ---- */
-int mote__pass_linear(mote__pass *p, const mote__linear_job *jobs, size_t n_jobs);
-/* model/cpu/hyper.c: pre, post, comb of all live rows; x = act(RMSNorm(sum_j mix_j h_j)); h = post
- * y + comb^T h */
-int mote__hyper_mixes(mote__pass *p, const mote__hc *hc);
-void mote__hyper_collapse(mote__pass *p, const float *mix, int mix_by_slot, const float *norm);
-void mote__hyper_expand(mote__pass *p);
-/* model/cpu/engram.c: adds the gated lookup to h */
-int mote__engram_add(mote__pass *p, size_t layer);
-/* model/cpu/publish.c: global KV entries from x */
-int mote__publish(mote__pass *p, size_t layer);
-/* model/cpu/select.c: topk (and candidates) of all live rows from qr and x */
-int mote__select(mote__pass *p, size_t layer);
-/* model/cpu/attention.c: window KV of all live rows from x (packed into p->win); then, on the rows
- * the cone kept, y = attention(x) */
-int mote__attention_window(mote__pass *p, size_t layer);
-int mote__attention(mote__pass *p, size_t layer);
-/* model/cpu/moe.c: y = shared expert + routed experts of x (a dense layer has none of the latter)
- */
-int mote__moe(mote__pass *p, size_t layer);
-/* model/cpu/dense.c: a whole layer of a Llama-style model */
-int mote__dense_layer(mote__pass *p, size_t layer, size_t top);
-size_t mote__dense_thread_bytes(const mote__config *config);
+/* Scratch of one thread, 64-byte aligned, thread_bytes long */
+void *mote__cpu_thread(mote__cpu_pass *pass, int thread);
+int mote__cpu_linear(mote__cpu_pass *pass, const mote__linear_job *jobs, size_t n_jobs);
+/* Round to BF16 in published math; nothing otherwise. */
+void mote__act(const mote__net *net, float *x, size_t n);
+/* The input of linear `m` as published math wants it: x itself, or x on the FP8 grid in `buf` when
+ * m is block-scaled. */
+const float *mote__linear_input(const mote__net *net, const mote__mat *m, const float *x,
+                                size_t n_rows, float *buf);
+/* A tensor of the layer for the trace: by row, or by token where all are live. */
+void mote__cpu_trace(const mote__cpu_pass *pass, size_t layer, const char *name, const float *data,
+                     size_t n_cols);
+void mote__cpu_trace_tokens(const mote__cpu_pass *pass, size_t layer, const char *name,
+                            const float *data, size_t n_cols);
 
-/* Scratch of one thread, 64-byte aligned, p->thread_bytes long */
-void *mote__pass_thread(mote__pass *p, int thread);
+/* hyper.c */
+int mote__cpu_collapse(mote__backend_pass *pass, size_t layer, mote__sublayer sub);
+int mote__cpu_mixes(mote__backend_pass *pass, size_t layer, mote__sublayer sub);
+int mote__cpu_expand(mote__backend_pass *pass, size_t layer, mote__sublayer sub);
+/* x = norm of the collapsed h of n rows: those in `rows`, or the first n */
+void mote__cpu_collapse_rows(mote__cpu_pass *pass, const uint32_t *rows, size_t n,
+                             const float *norm);
+/* engram.c */
+int mote__cpu_engram(mote__backend_pass *pass, size_t layer);
+/* publish.c */
+int mote__cpu_publish(mote__backend_pass *pass, size_t layer);
+/* select.c: the sparse indexer of a selecting layer: scores of all visible entries of its source
+ * (or of those inside the candidate blocks), in strips with a running top-k. Nothing grows with the
+ * context but block maxima of the candidate source. */
+int mote__cpu_select(mote__backend_pass *pass, size_t layer);
+size_t mote__cpu_select_thread_bytes(const mote__config *config);
+/* attention.c */
+int mote__cpu_window(mote__backend_pass *pass, size_t layer);
+int mote__cpu_queries(mote__backend_pass *pass, size_t layer);
+int mote__cpu_attend(mote__backend_pass *pass, size_t layer);
+size_t mote__cpu_attend_thread_bytes(const mote__config *config, size_t topk_room);
+/* moe.c */
+int mote__cpu_moe(mote__backend_pass *pass, size_t layer);
+/* dense.c */
+int mote__cpu_dense_project(mote__backend_pass *pass, size_t layer);
+int mote__cpu_dense_attend(mote__backend_pass *pass, size_t layer);
+int mote__cpu_dense_add(mote__backend_pass *pass, size_t layer, mote__sublayer sub);
+size_t mote__cpu_dense_thread_bytes(const mote__config *config);
 
 #endif

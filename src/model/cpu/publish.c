@@ -14,7 +14,7 @@ struct entry {
 };
 
 struct publish {
-    mote__pass *p;
+    mote__cpu_pass *p;
     size_t layer, source, ratio;
     struct entry *entries;
     size_t n_entries;
@@ -78,12 +78,12 @@ static void store(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Walk the published rows of one segment: complete groups become entries, the rest waits in the
+/* Walk the published rows of one extent: complete groups become entries, the rest waits in the
  * sequence's partial group. The pending rows of earlier steps stay readable until the entries are
  * made, so the new rest is kept in a second walk. */
-static void list_entries(struct publish *u, const mote__segment *s, size_t first_row, size_t n)
+static void list_entries(struct publish *u, const mote__extent *s, size_t first_row, size_t n)
 {
-    mote__pass *p = u->p;
+    mote__cpu_pass *p = u->p;
     size_t d = p->net->config.head_dim, r = u->ratio;
     mote__seq *seq = s->seq;
     size_t pending = seq->state.n_pending[u->source], entry = seq->kv.n_entries[u->source];
@@ -96,14 +96,14 @@ static void list_entries(struct publish *u, const mote__segment *s, size_t first
                 e->rows[2 * k + (size_t)g] = t + k < pending
                                                  ? mote__kv_pending(&seq->state, u->source, t + k,
                                                                     g)
-                                                 : (g ? p->gate : p->key) +
+                                                 : (g ? p->pool_gate : p->latent) +
                                                        (first_row + t + k - pending) * d;
     }
 }
 
-static void keep_rest(struct publish *u, const mote__segment *s, size_t first_row, size_t n)
+static void keep_rest(struct publish *u, const mote__extent *s, size_t first_row, size_t n)
 {
-    mote__pass *p = u->p;
+    mote__cpu_pass *p = u->p;
     size_t d = p->net->config.head_dim, r = u->ratio;
     mote__kv_state *st = &s->seq->state;
     size_t pending = st->n_pending[u->source], all = pending + n, rest = all % r;
@@ -116,13 +116,15 @@ static void keep_rest(struct publish *u, const mote__segment *s, size_t first_ro
             continue;
         for (int g = 0; g < 2; g++)
             memcpy(mote__kv_pending(st, u->source, k, g),
-                   (g ? p->gate : p->key) + (first_row + t - pending) * d, d * sizeof(float));
+                   (g ? p->pool_gate : p->latent) + (first_row + t - pending) * d,
+                   d * sizeof(float));
     }
     st->n_pending[u->source] = rest;
 }
 
-int mote__publish(mote__pass *p, size_t layer)
+int mote__cpu_publish(mote__backend_pass *base, size_t layer)
 {
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[layer];
@@ -131,13 +133,13 @@ int mote__publish(mote__pass *p, size_t layer)
                          .source = (size_t)net->plan[layer].source,
                          .ratio = net->plan[layer].ratio };
     if (u.ratio == 1)
-        for (size_t i = 0; i < p->n_segments; i++)
-            assert(p->segments[i].seq->state.n_pending[u.source] == 0);
+        for (size_t i = 0; i < p->batch->n_extents; i++)
+            assert(p->batch->extents[i].seq->state.n_pending[u.source] == 0);
 
     /* only rows at or after publish_from: the live rows of a segment are consecutive */
     size_t n_new = 0, at = 0;
-    for (size_t i = 0; i < p->n_segments; i++) {
-        const mote__segment *s = &p->segments[i];
+    for (size_t i = 0; i < p->batch->n_extents; i++) {
+        const mote__extent *s = &p->batch->extents[i];
         for (size_t k = s->skip; k < s->n; k++)
             n_new += s->pos + k >= s->publish_from;
     }
@@ -145,36 +147,36 @@ int mote__publish(mote__pass *p, size_t layer)
         return 0;
     mote__linear_job jobs[2] = {
         { .w = &L->c_wkv,
-          .x = mote__linear_input(net, &L->c_wkv, p->x, p->n_rows, p->xq),
+          .x = u.ratio > 1 /* pooling stays in fp32 */
+                   ? p->x
+                   : mote__linear_input(net, &L->c_wkv, p->x, p->batch->n_rows, p->rounded),
           .ldx = c->hidden_size,
-          .n_rows = p->n_rows,
-          .y = p->key,
+          .n_rows = p->batch->n_rows,
+          .y = p->latent,
           .ldy = c->head_dim },
         { .w = &L->c_gate,
           .x = p->x,
           .ldx = c->hidden_size,
-          .n_rows = p->n_rows,
-          .y = p->gate,
+          .n_rows = p->batch->n_rows,
+          .y = p->pool_gate,
           .ldy = c->head_dim },
     };
-    if (u.ratio > 1)
-        jobs[0].x = p->x; /* pooling stays in fp32 */
-    int rc = mote__pass_linear(p, jobs, u.ratio > 1 ? 2 : 1);
+    int rc = mote__cpu_linear(p, jobs, u.ratio > 1 ? 2 : 1);
     if (rc)
         return rc;
 
-    size_t max_entries = n_new / u.ratio + p->n_segments;
-    if (mote__buf_reserve(&p->work,
+    size_t max_entries = n_new / u.ratio + p->batch->n_extents;
+    if (mote__buf_reserve(&p->entries,
                           max_entries * (sizeof(struct entry) +
                                          (c->head_dim + c->index_head_dim) * sizeof(float))))
         return MOTE_ENOMEM;
-    u.entries = p->work.data;
+    u.entries = p->entries.data;
     u.latent = (float *)(void *)(u.entries + max_entries);
     u.index = u.latent + max_entries * c->head_dim;
     for (int walk = 0; walk < 2; walk++) {
         at = 0;
-        for (size_t i = 0; i < p->n_segments; i++) {
-            const mote__segment *s = &p->segments[i];
+        for (size_t i = 0; i < p->batch->n_extents; i++) {
+            const mote__extent *s = &p->batch->extents[i];
             size_t live = s->n - s->skip, old = 0;
             while (old < live && s->pos + s->skip + old < s->publish_from)
                 old++;
@@ -195,8 +197,8 @@ int mote__publish(mote__pass *p, size_t layer)
                                      .y = u.index,
                                      .ldy = c->index_head_dim,
                                      .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries,
-                                                             p->xq) };
-            rc = mote__pass_linear(p, &job, 1);
+                                                             p->rounded) };
+            rc = mote__cpu_linear(p, &job, 1);
             if (rc)
                 break;
             mote__pool_for(net->pool, u.n_entries, 1, store, &u);

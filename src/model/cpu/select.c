@@ -1,5 +1,3 @@
-#include "model/cpu/select.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -41,14 +39,14 @@ static size_t scratch_layout(struct scratch *s, uint8_t *base, const mote__confi
     return at;
 }
 
-size_t mote__select_thread_bytes(const mote__config *c)
+size_t mote__cpu_select_thread_bytes(const mote__config *c)
 {
     static uint8_t nowhere[64];
     return scratch_layout(NULL, nowhere, c);
 }
 
 struct select {
-    mote__pass *p;
+    mote__cpu_pass *p;
     size_t layer, source, ratio;
     mote__candidates candidates;
     size_t parts; /* pieces a row's entries are cut into */
@@ -62,10 +60,10 @@ struct select {
 
 static const mote__seq *seq_of(const struct select *s, size_t row)
 {
-    return s->p->segments[s->p->rows[row].segment].seq;
+    return s->p->batch->extents[s->p->batch->rows[row].extent].seq;
 }
 
-/* The row scores its candidates alone */
+/* 1: only entries inside the row's candidate blocks are scored */
 static int uses_candidates(const struct select *s, size_t row)
 {
     return s->candidates == MOTE_CAND_USE && !seq_of(s, row)->all_candidates;
@@ -162,32 +160,46 @@ static void score(const struct query *k, size_t first, size_t end, float *scores
         k->s->p->net->kern->index_scores(start, &k->iq, runs, n_runs);
 }
 
-/* Where a row's query lies in integer form */
-static mote__index_query coded_query(const mote__pass *p, size_t row)
+/* Where a row's query lies in integer form: codes, sums of codes, scales */
+struct coded {
+    int8_t *codes;
+    int32_t *code_sum;
+    float *scales;
+};
+
+static struct coded coded_of(const mote__cpu_pass *p, size_t row)
 {
     const mote__config *c = &p->net->config;
     size_t n = c->index_n_heads * c->index_head_dim;
-    uint8_t *codes = p->iq_coded +
+    uint8_t *codes = p->index_coded +
                      row * mote__index_query_bytes(c->index_n_heads, c->index_head_dim);
+    return (struct coded){ (int8_t *)codes, (int32_t *)(void *)(codes + n),
+                           (float *)(void *)(codes + n + n / 32 * 4) };
+}
+
+static mote__index_query coded_query(const mote__cpu_pass *p, size_t row)
+{
+    const mote__config *c = &p->net->config;
+    struct coded at = coded_of(p, row);
     return (mote__index_query){ .n_heads = c->index_n_heads,
                                 .dim = c->index_head_dim,
-                                .codes = (int8_t *)codes,
-                                .code_sum = (int32_t *)(void *)(codes + n),
-                                .scales = (float *)(void *)(codes + n + n / 32 * 4),
-                                .weights = p->iw + row * c->index_n_heads,
+                                .codes = at.codes,
+                                .code_sum = at.code_sum,
+                                .scales = at.scales,
+                                .weights = p->index_weight + row * c->index_n_heads,
                                 .round_bf16 = p->net->published };
 }
 
 static void prepare(struct query *k, const struct select *s, size_t row, int thread)
 {
-    mote__pass *p = s->p;
+    mote__cpu_pass *p = s->p;
     const mote__config *c = &p->net->config;
     *k = (struct query){ .s = s, .row = row, .seq = seq_of(s, row) };
     k->src = &k->seq->kv.pool->layout.source[s->source];
-    k->n = (size_t)((p->rows[row].pos + 1) / s->ratio);
-    scratch_layout(&k->t, mote__pass_thread(p, thread), c);
+    k->n = (size_t)((p->batch->rows[row].pos + 1) / s->ratio);
+    scratch_layout(&k->t, mote__cpu_thread(p, thread), c);
     k->iq = coded_query(p, row);
-    k->q = p->iq + row * c->index_n_heads * c->index_head_dim;
+    k->q = p->index_query + row * c->index_n_heads * c->index_head_dim;
 }
 
 /* Entries [begin, end) of the row: push scores, note block maxima. begin is the start of a tile and
@@ -206,14 +218,14 @@ static void scan(const struct query *k, size_t begin, size_t end, mote__topk *be
 
 /* Only entries inside the row's candidate blocks [begin, end) of its list. MXFP4 keys are gathered
  * into tiles of their own: where candidates are few, a tile of the cache holds one block of them
- * and much else. Entries are numbered as they come in the list of blocks; entry_of says which they
- * are. */
+ * and much else. Entries are numbered as they come in the list of blocks; finish_entries turns that
+ * into their numbers. */
 static void scan_candidates(const struct query *k, size_t begin, size_t end, mote__topk *best)
 {
     enum { AHEAD = 8 };
-    const mote__pass *p = k->s->p;
+    const mote__cpu_pass *p = k->s->p;
     const mote__config *c = &p->net->config;
-    const int32_t *list = p->candidates + p->rows[k->row].slot * c->candidate_topk_blocks;
+    const int32_t *list = p->candidates + p->batch->rows[k->row].token * c->candidate_topk_blocks;
     size_t bs = c->candidate_block_size, dim = c->index_head_dim,
            some = GATHERED * MOTE_INDEX_TILE / bs;
     for (size_t i = begin, next; i < end; i = next) {
@@ -248,14 +260,14 @@ static void scan_candidates(const struct query *k, size_t begin, size_t end, mot
 /* The selected entries into the row's list, in ascending order */
 static void finish_entries(const struct select *s, size_t row, mote__topk *best)
 {
-    mote__pass *p = s->p;
+    mote__cpu_pass *p = s->p;
     const mote__config *c = &p->net->config;
-    size_t slot = p->rows[row].slot, bs = c->candidate_block_size;
-    uint32_t *out = (uint32_t *)p->topk + slot * p->topk_room;
-    p->n_topk[slot] = (uint32_t)mote__topk_finish(best, out);
+    size_t token = p->batch->rows[row].token, bs = c->candidate_block_size;
+    uint32_t *out = (uint32_t *)p->topk + token * p->topk_room;
+    p->n_topk[token] = (uint32_t)mote__topk_finish(best, out);
     if (uses_candidates(s, row))
-        for (size_t i = 0; i < p->n_topk[slot]; i++)
-            out[i] = (uint32_t)p->candidates[slot * c->candidate_topk_blocks + out[i] / bs] *
+        for (size_t i = 0; i < p->n_topk[token]; i++)
+            out[i] = (uint32_t)p->candidates[token * c->candidate_topk_blocks + out[i] / bs] *
                          (uint32_t)bs +
                      out[i] % (uint32_t)bs;
 }
@@ -263,17 +275,17 @@ static void finish_entries(const struct select *s, size_t row, mote__topk *best)
 static void finish_candidates(const struct select *s, size_t row, mote__topk *blocks, float *maxima,
                               size_t n)
 {
-    mote__pass *p = s->p;
+    mote__cpu_pass *p = s->p;
     const mote__config *c = &p->net->config;
-    size_t slot = p->rows[row].slot,
+    size_t token = p->batch->rows[row].token,
            n_blocks = (n + c->candidate_block_size - 1) / c->candidate_block_size;
     mote__topk_reset(blocks);
     if (n)
         /* the newest block always stays */
         maxima[(n - 1) / c->candidate_block_size] = INFINITY;
     mote__topk_push(blocks, maxima, n_blocks, 0);
-    p->n_candidates[slot] = (uint32_t)mote__topk_finish(
-        blocks, (uint32_t *)p->candidates + slot * c->candidate_topk_blocks);
+    p->n_candidates[token] = (uint32_t)mote__topk_finish(
+        blocks, (uint32_t *)p->candidates + token * c->candidate_topk_blocks);
 }
 
 static mote__topk *op_init(const struct select *s, size_t i, size_t row)
@@ -307,7 +319,7 @@ static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
         float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + (size_t)thread * s->max_blocks
                                                         : NULL;
         if (uses_candidates(s, row))
-            scan_candidates(&k, 0, s->p->n_candidates[s->p->rows[row].slot], best);
+            scan_candidates(&k, 0, s->p->n_candidates[s->p->batch->rows[row].token], best);
         else
             scan(&k, 0, k.n, best, maxima);
         finish(s, row, k.n, best, maxima);
@@ -325,7 +337,7 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
         prepare(&k, s, row, thread);
         mote__topk *best = op_init(s, i, row);
         if (uses_candidates(s, row)) {
-            size_t n = s->p->n_candidates[s->p->rows[row].slot];
+            size_t n = s->p->n_candidates[s->p->batch->rows[row].token];
             scan_candidates(&k, n * part / s->parts, n * (part + 1) / s->parts, best);
         } else {
             enum { UNIT = 4 * MOTE_INDEX_TILE };
@@ -340,11 +352,11 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
 static void merge_parts(struct select *s, size_t row)
 {
     /* one more state behind the parts' */
-    mote__topk *best = op_init(s, s->p->n_rows * s->parts, row);
+    mote__topk *best = op_init(s, s->p->batch->n_rows * s->parts, row);
     for (size_t part = 0; part < s->parts; part++)
         mote__topk_merge(best,
                          (mote__topk *)(void *)(s->ops + (row * s->parts + part) * s->op_bytes));
-    finish(s, row, (size_t)((s->p->rows[row].pos + 1) / s->ratio), best,
+    finish(s, row, (size_t)((s->p->batch->rows[row].pos + 1) / s->ratio), best,
            s->max_blocks ? s->maxima + row * s->max_blocks : NULL);
 }
 
@@ -353,27 +365,26 @@ static void finish_queries(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     const struct select *s = ctx;
-    mote__pass *p = s->p;
+    mote__cpu_pass *p = s->p;
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     size_t width = c->index_n_heads * c->index_head_dim;
     float scale = (float)(pow((double)c->index_head_dim, -0.5) *
                           pow((double)c->index_n_heads, -0.5));
     for (size_t r = begin; r < end; r++) {
-        float *q = p->iq + r * width, *w = p->iw + r * c->index_n_heads;
+        float *q = p->index_query + r * width, *w = p->index_weight + r * c->index_n_heads;
         mote__act(net, q, width);
         mote__rope_apply(q, c->index_n_heads, c->index_head_dim,
-                         p->angles[1] + p->rows[r].slot * c->rope_dim, c->rope_dim, 0);
+                         p->angles[1] + p->batch->rows[r].token * c->rope_dim, c->rope_dim, 0);
         mote__act(net, q, width);
-        const mote__kvfmt *f =
-            p->segments[p->rows[r].segment].seq->kv.pool->layout.source[s->source].index;
-        mote__index_query iq = coded_query(p, r);
+        const mote__kvfmt *f = p->batch->extents[p->batch->rows[r].extent]
+                                   .seq->kv.pool->layout.source[s->source]
+                                   .index;
+        struct coded at = coded_of(p, r);
         if (f->id != MOTE_KV_MXFP4)
             mote__kvfmt_round(f, q, width);
         else
-            mote__index_query_encode((int8_t *)(uintptr_t)iq.codes,
-                                     (int32_t *)(uintptr_t)iq.code_sum,
-                                     (float *)(uintptr_t)iq.scales, q, c->index_n_heads,
+            mote__index_query_encode(at.codes, at.code_sum, at.scales, q, c->index_n_heads,
                                      c->index_head_dim);
         mote__act(net, w, c->index_n_heads);
         for (size_t h = 0; h < c->index_n_heads; h++)
@@ -384,39 +395,40 @@ static void finish_queries(void *ctx, size_t begin, size_t end, int thread)
 
 /* Queries and head weights of all rows: iq [rows][heads][dim] rotated (and on its format's grid
  * where the keys are decoded to fp32), iw [rows][heads]. */
-static int make_queries(const struct select *s)
+static int make_queries(struct select *s)
 {
-    mote__pass *p = s->p;
+    mote__cpu_pass *p = s->p;
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[s->layer];
     size_t width = c->index_n_heads * c->index_head_dim;
     mote__linear_job jobs[2] = {
         { .w = &L->i_wq,
-          .x = mote__linear_input(net, &L->i_wq, p->qr, p->n_rows, p->xq),
+          .x = mote__linear_input(net, &L->i_wq, p->query_low, p->batch->n_rows, p->rounded),
           .ldx = c->q_lora_rank,
-          .n_rows = p->n_rows,
-          .y = p->iq,
+          .n_rows = p->batch->n_rows,
+          .y = p->index_query,
           .ldy = width },
         { .w = &L->i_w,
           .x = p->x,
           .ldx = c->hidden_size,
-          .n_rows = p->n_rows,
-          .y = p->iw,
+          .n_rows = p->batch->n_rows,
+          .y = p->index_weight,
           .ldy = c->index_n_heads },
     };
-    int rc = mote__pass_linear(p, jobs, 1);
+    int rc = mote__cpu_linear(p, jobs, 1);
     if (rc)
         return rc;
-    jobs[1].x = mote__linear_input(net, &L->i_w, p->x, p->n_rows, p->xq);
-    if ((rc = mote__pass_linear(p, jobs + 1, 1)))
+    jobs[1].x = mote__linear_input(net, &L->i_w, p->x, p->batch->n_rows, p->rounded);
+    if ((rc = mote__cpu_linear(p, jobs + 1, 1)))
         return rc;
-    mote__pool_for(net->pool, p->n_rows, 1, finish_queries, (void *)(uintptr_t)s);
+    mote__pool_for(net->pool, p->batch->n_rows, 1, finish_queries, s);
     return 0;
 }
 
-int mote__select(mote__pass *p, size_t layer)
+int mote__cpu_select(mote__backend_pass *base, size_t layer)
 {
+    mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_plan *plan = &net->plan[layer];
@@ -431,20 +443,22 @@ int mote__select(mote__pass *p, size_t layer)
     /* the row with most to score, and how many parts that makes where rows are fewer than threads
      */
     size_t n_max = 0, most = 0, threads = (size_t)mote__pool_threads(net->pool);
-    for (size_t r = 0; r < p->n_rows; r++) {
-        size_t n = (size_t)((p->rows[r].pos + 1) / s.ratio);
+    for (size_t r = 0; r < p->batch->n_rows; r++) {
+        size_t n = (size_t)((p->batch->rows[r].pos + 1) / s.ratio);
         n_max = n > n_max ? n : n_max;
         if (uses_candidates(&s, r))
-            n = p->n_candidates[p->rows[r].slot] * c->candidate_block_size;
+            n = p->n_candidates[p->batch->rows[r].token] * c->candidate_block_size;
         most = n > most ? n : most;
     }
-    size_t most_parts = threads > 1 && p->n_rows ? PARTS_A_THREAD * threads / p->n_rows : 1;
+    size_t most_parts = threads > 1 && p->batch->n_rows
+                            ? PARTS_A_THREAD * threads / p->batch->n_rows
+                            : 1;
     size_t worth = most * c->index_n_heads * c->index_head_dim / PART;
     s.parts = worth < most_parts ? worth : most_parts;
     s.parts = s.parts > 1 ? s.parts : 1;
     /* room for as many parts as there can be from the start, so that a growing context finds it */
     size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads,
-           runs = s.parts == 1 ? threads : p->n_rows;
+           runs = s.parts == 1 ? threads : p->batch->n_rows;
     s.op_bytes = align64(sizeof(mote__topk)) + align64(mote__topk_bytes(p->topk_room)) +
                  (s.candidates == MOTE_CAND_MAKE
                       ? align64(mote__topk_bytes(c->candidate_topk_blocks))
@@ -452,17 +466,17 @@ int mote__select(mote__pass *p, size_t layer)
     s.max_blocks = s.candidates == MOTE_CAND_MAKE
                        ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size)
                        : 0;
-    mote__buf *maxima = &p->maxima, *ops = &p->topk_states;
+    mote__buf *maxima = &p->block_maxima, *ops = &p->topk_states;
     if (mote__buf_reserve(ops, states * s.op_bytes) ||
         mote__buf_reserve(maxima, runs * s.max_blocks * sizeof(float)))
         return MOTE_ENOMEM;
     s.ops = ops->data;
     s.maxima = maxima->data;
     if (s.parts == 1) {
-        mote__pool_for(net->pool, p->n_rows, 1, whole_rows, &s);
+        mote__pool_for(net->pool, p->batch->n_rows, 1, whole_rows, &s);
     } else {
-        mote__pool_for(net->pool, p->n_rows * s.parts, 1, row_parts, &s);
-        for (size_t r = 0; r < p->n_rows; r++)
+        mote__pool_for(net->pool, p->batch->n_rows * s.parts, 1, row_parts, &s);
+        for (size_t r = 0; r < p->batch->n_rows; r++)
             merge_parts(&s, r);
     }
     return 0;

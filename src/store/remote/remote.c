@@ -107,10 +107,11 @@ static void send_block(mote__remote *r, sending *s, uint8_t *image)
     int64_t ttl = r->store->ttl;
     mote__remote_key(key, slot->id);
     snprintf(seconds, sizeof seconds, "%lld", (long long)(ttl < 1 ? 1 : ttl));
-    mote__slot_seal(s->upload->head, 1, s->upload->block->data, slot->payload_bytes,
+    mote__kv_block_get(s->upload->pool, s->upload->block, 0, image + MOTE_SLOT_HEAD,
+                       slot->payload_bytes);
+    mote__slot_seal(s->upload->head, 1, image + MOTE_SLOT_HEAD, slot->payload_bytes,
                     slot->slot_bytes);
     memcpy(image, s->upload->head, MOTE_SLOT_HEAD);
-    memcpy(image + MOTE_SLOT_HEAD, s->upload->block->data, slot->payload_bytes);
     memset(image + MOTE_SLOT_HEAD + slot->payload_bytes, 0,
            slot->slot_bytes - MOTE_SLOT_HEAD - slot->payload_bytes);
     mote__client_send(&r->sender, &s->ask, ttl < 0 ? 3 : 5,

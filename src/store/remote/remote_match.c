@@ -87,7 +87,7 @@ static end take(walk *w, flight *f)
     mote__kv_block *b = mote__kv_block_new(w->pool);
     if (!b)
         return END_STOP;
-    memcpy(b->data, reply->str + MOTE_SLOT_HEAD, w->c->block_bytes);
+    mote__kv_block_put(w->pool, b, 0, reply->str + MOTE_SLOT_HEAD, w->c->block_bytes);
     mote__queue_block(s, &slot, (const uint8_t *)reply->str, w->pool, b);
     mote__count(&s->counts.remote_hits, 1);
     w->blocks[w->chain->n_blocks] = b;
