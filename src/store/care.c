@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
+#include "base/le.h"
 #include "store/impl.h"
 
 /* ---- a segment's file ---- */

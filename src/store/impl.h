@@ -138,7 +138,7 @@ void mote__store_log(mote__store *s, const char *fmt, ...) __attribute__((format
 /* An index call failed: says so, and marks a damaged index. Returns rc. */
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what);
 void mote__store_path(const mote__store *s, char path[4200], const char *name);
-/* ---- file.c: files of the directory ---- */
+/* ---- files.c: files of the directory ---- */
 /* Opens a regular file that is no symbolic link, without waiting for anybody. -1 and errno: ENXIO
  * where it is something else. */
 int mote__store_open_file(const mote__store *s, const char *path, int flags, mode_t mode);
@@ -151,6 +151,9 @@ int mote__store_clear_name(mote__store *s, const char *name);
 /* Renames it to NAME.aside, or .aside-2 and so on, never over anything, and says so with `why`. 0
  * or errno. */
 int mote__store_set_aside(mote__store *s, const char *name, const char *why);
+/* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
+int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
+                     int (*f)(void *ctx, const char *digits), void *ctx);
 /* A word about a directory that others may write. */
 void mote__store_judge_dir(mote__store *s);
 /* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
@@ -197,9 +200,6 @@ void mote__store_remove_all(mote__store *s);
 void mote__store_sort_out(mote__store *s);
 /* With write_mutex held, in any state (store.c). wipe: nothing is kept. */
 int mote__store_rebuild_now(mote__store *s, int wipe, mote__rebuilt *r, mote_err *err);
-/* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
-int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
-                     int (*f)(void *ctx, const char *digits), void *ctx);
 
 /* ---- segment.c ---- */
 void mote__segment_name(char name[32], uint32_t id);
@@ -311,7 +311,7 @@ void mote__queue_drop(mote__store *s, const mote__entry *e); /* a damaged block 
 void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key);
 void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots);
 
-/* ---- snapshot.c ---- */
+/* ---- snapshot_file.c ---- */
 void mote__snap_name(char name[64], const uint8_t *key);
 /* 0, ENODATA, errno; the file is the store's MOTE_MEM_SCRATCH */
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);
@@ -325,7 +325,7 @@ int mote__drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], s
 void mote__drop_snapshot(mote__store *s, const uint8_t *key);
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 
-/* ---- json.c ---- */
+/* ---- stat_json.c ---- */
 /* Hands the tree over as text; drops the reference. */
 int mote__store_json(json_t *root, char **text, mote_err *err);
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_put.h"
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "base/map.h"
 #include "store/catalog.h"
 
 /* ---- format ---- */
@@ -310,10 +310,10 @@ int mote_store_export_json(mote_store *s, const char *path, char **text, mote_er
                                                : "%s: out of memory",
                           s->dir);
     json_t *j = json_object();
-    json_object_set_new(j, "blocks", json_integer((json_int_t)sum.blocks));
-    json_object_set_new(j, "snapshots", json_integer((json_int_t)sum.snapshots));
-    json_object_set_new(j, "damaged", json_integer((json_int_t)sum.damaged));
-    json_object_set_new(j, "bytes", json_integer((json_int_t)o.at));
+    mote__json_put_u64(j, "blocks", sum.blocks);
+    mote__json_put_u64(j, "snapshots", sum.snapshots);
+    mote__json_put_u64(j, "damaged", sum.damaged);
+    mote__json_put_u64(j, "bytes", o.at);
     return mote__store_json(j, text, err);
 }
 
@@ -537,9 +537,9 @@ int mote_store_import_json(mote_store *s, const char *path, char **text, mote_er
         return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)",
                           shown, (long long)j.at, why, (unsigned long long)j.n);
     json_t *o = json_object();
-    json_object_set_new(o, "blocks", json_integer((json_int_t)j.blocks));
-    json_object_set_new(o, "snapshots", json_integer((json_int_t)j.snapshots));
-    json_object_set_new(o, "known", json_integer((json_int_t)j.known));
-    json_object_set_new(o, "dropped", json_integer((json_int_t)j.dropped));
+    mote__json_put_u64(o, "blocks", j.blocks);
+    mote__json_put_u64(o, "snapshots", j.snapshots);
+    mote__json_put_u64(o, "known", j.known);
+    mote__json_put_u64(o, "dropped", j.dropped);
     return mote__store_json(o, text, err);
 }

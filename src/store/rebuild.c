@@ -1,7 +1,6 @@
 /* The index from the segments alone. It is made beside the old one and put in its place when it is
  * whole; a crash in between leaves a directory without an index, which the next opening makes
  * again. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,30 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
 #include "store/impl.h"
-
-int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
-                     int (*f)(void *ctx, const char *digits), void *ctx)
-{
-    DIR *d = opendir(s->dir);
-    if (!d)
-        return MOTE_EIO;
-    size_t n = strlen(prefix);
-    int rc = 0;
-    for (struct dirent *e; !rc && (e = readdir(d)) != NULL;) {
-        char middle[64];
-        if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + digits + 5 ||
-            strcmp(e->d_name + n + digits, ".mote") ||
-            strspn(e->d_name + n, "0123456789abcdef") < digits || digits >= sizeof middle)
-            continue;
-        memcpy(middle, e->d_name + n, digits);
-        middle[digits] = 0;
-        rc = f(ctx, middle);
-    }
-    closedir(d);
-    return rc;
-}
 
 typedef struct job {
     mote__store *s;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "base/map.h"
+#include "base/json_put.h"
 #include "store/impl.h"
 
 typedef struct work {
@@ -251,7 +251,7 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
         { "damaged", w.dropped + w.added + (uint64_t)w.header_written },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        json_object_set_new(o, rows[i].name, json_integer((json_int_t)rows[i].value));
+        mote__json_put_u64(o, rows[i].name, rows[i].value);
     json_object_set_new(o, "header", json_string(w.header_written ? "written again" : "sound"));
     return mote__store_json(o, text, err);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "store/catalog.h"
 
@@ -12,15 +13,6 @@ int mote__store_json(json_t *root, char **text, mote_err *err)
     *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return *text ? 0 : mote__fail(err, MOTE_ENOMEM, "out of memory");
-}
-
-static void put(json_t *o, const char *key, json_t *value)
-{
-    json_object_set_new(o, key, value ? value : json_null());
-}
-static void put_u(json_t *o, const char *key, uint64_t v)
-{
-    put(o, key, json_integer((json_int_t)v));
 }
 
 static json_t *hex_json(const uint8_t *id)
@@ -41,38 +33,39 @@ int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
         return rc;
     uint64_t disk = m.segment_bytes + m.index_bytes;
     json_t *o = json_object(), *n = json_object(), *now = json_object();
-    put_u(o, "version", MOTE_STORE_VERSION);
-    put_u(o, "blocks", m.blocks);
-    put_u(o, "exact_blocks", m.exact_blocks);
-    put_u(o, "tokens", m.tokens);
-    put_u(o, "payload_bytes", m.payload_bytes);
-    put_u(o, "disk_bytes", disk);
-    put(o, "bytes_per_token", m.tokens ? json_real((double)disk / (double)m.tokens) : json_null());
-    put_u(o, "segment_bytes", m.segment_bytes);
-    put_u(o, "index_bytes", m.index_bytes);
-    put_u(o, "segments", m.segments);
-    put_u(o, "slots", m.slots);
-    put_u(o, "free_slots", m.free_slots);
-    put_u(o, "snapshots", m.snapshots);
-    put_u(o, "snapshot_bytes", m.snapshot_bytes);
-    put_u(o, "snapshot_disk_bytes", m.snapshot_disk_bytes);
-    put_u(o, "memory_snapshots", m.memory_snapshots);
-    put_u(o, "memory_snapshot_bytes", m.memory_snapshot_bytes);
-    put(o, "read_only", json_boolean(m.read_only));
-#define MOTE_X(name) put_u(n, #name, m.name);
+    mote__json_put_u64(o, "version", MOTE_STORE_VERSION);
+    mote__json_put_u64(o, "blocks", m.blocks);
+    mote__json_put_u64(o, "exact_blocks", m.exact_blocks);
+    mote__json_put_u64(o, "tokens", m.tokens);
+    mote__json_put_u64(o, "payload_bytes", m.payload_bytes);
+    mote__json_put_u64(o, "disk_bytes", disk);
+    mote__json_put(o, "bytes_per_token",
+                   m.tokens ? json_real((double)disk / (double)m.tokens) : json_null());
+    mote__json_put_u64(o, "segment_bytes", m.segment_bytes);
+    mote__json_put_u64(o, "index_bytes", m.index_bytes);
+    mote__json_put_u64(o, "segments", m.segments);
+    mote__json_put_u64(o, "slots", m.slots);
+    mote__json_put_u64(o, "free_slots", m.free_slots);
+    mote__json_put_u64(o, "snapshots", m.snapshots);
+    mote__json_put_u64(o, "snapshot_bytes", m.snapshot_bytes);
+    mote__json_put_u64(o, "snapshot_disk_bytes", m.snapshot_disk_bytes);
+    mote__json_put_u64(o, "memory_snapshots", m.memory_snapshots);
+    mote__json_put_u64(o, "memory_snapshot_bytes", m.memory_snapshot_bytes);
+    mote__json_put(o, "read_only", json_boolean(m.read_only));
+#define MOTE_X(name) mote__json_put_u64(n, #name, m.name);
     MOTE_STORE_COUNTS(MOTE_X)
 #undef MOTE_X
-    put(o, "since_open", n);
-    put_u(now, "budget_bytes", m.budget_bytes);
-    put_u(now, "snapshot_budget_bytes", m.snapshot_budget_bytes);
-    put_u(now, "memory_bytes", m.memory_bytes);
-    put_u(now, "memory_peak_bytes", m.memory_peak_bytes);
-    put_u(now, "memory_scratch_bytes", m.memory_scratch_bytes);
-    put_u(now, "queued_items", m.queued_items);
-    put_u(now, "queued_sends", m.queued_sends);
-    put_u(now, "servers", (uint64_t)m.n_servers);
-    put_u(now, "servers_down", (uint64_t)m.n_servers_down);
-    put(o, "now", now);
+    mote__json_put(o, "since_open", n);
+    mote__json_put_u64(now, "budget_bytes", m.budget_bytes);
+    mote__json_put_u64(now, "snapshot_budget_bytes", m.snapshot_budget_bytes);
+    mote__json_put_u64(now, "memory_bytes", m.memory_bytes);
+    mote__json_put_u64(now, "memory_peak_bytes", m.memory_peak_bytes);
+    mote__json_put_u64(now, "memory_scratch_bytes", m.memory_scratch_bytes);
+    mote__json_put_u64(now, "queued_items", m.queued_items);
+    mote__json_put_u64(now, "queued_sends", m.queued_sends);
+    mote__json_put_u64(now, "servers", (uint64_t)m.n_servers);
+    mote__json_put_u64(now, "servers_down", (uint64_t)m.n_servers_down);
+    mote__json_put(o, "now", now);
     return mote__store_json(o, text, err);
 }
 
@@ -98,47 +91,48 @@ static json_t *context_json(const mote__catalog *c, uint32_t number)
     char hex[2 * MOTE_STORE_DIGEST + 1], field[MOTE_STORE_LABEL];
     json_t *o = json_object();
     mote__hex(hex, x->hash, MOTE_STORE_DIGEST);
-    put(o, "context", context_id(c, number));
-    put(o, "hash", json_string(hex));
+    mote__json_put(o, "context", context_id(c, number));
+    mote__json_put(o, "hash", json_string(hex));
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        put(o, fields[i][0],
-            mote__label_field(field, x->label, fields[i][1]) ? mote__json_string(field) : NULL);
-    put_u(o, "blocks", x->blocks);
-    put_u(o, "exact_blocks", x->exact_blocks);
-    put_u(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
-    put_u(o, "payload_bytes", x->payload_bytes);
-    put_u(o, "slot_bytes", x->slot_bytes);
-    put_u(o, "snapshots", x->snapshots);
-    put_u(o, "snapshot_bytes", x->snapshot_bytes);
-    put(o, "used", json_integer(x->used));
+        mote__json_put(o, fields[i][0],
+                       mote__label_field(field, x->label, fields[i][1]) ? mote__json_string(field)
+                                                                        : NULL);
+    mote__json_put_u64(o, "blocks", x->blocks);
+    mote__json_put_u64(o, "exact_blocks", x->exact_blocks);
+    mote__json_put_u64(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
+    mote__json_put_u64(o, "payload_bytes", x->payload_bytes);
+    mote__json_put_u64(o, "slot_bytes", x->slot_bytes);
+    mote__json_put_u64(o, "snapshots", x->snapshots);
+    mote__json_put_u64(o, "snapshot_bytes", x->snapshot_bytes);
+    mote__json_put(o, "used", json_integer(x->used));
     return o;
 }
 
 static json_t *entry_json(const mote__entry *e)
 {
     json_t *o = json_object();
-    put(o, "id", hex_json(e->id));
-    put(o, "parent", e->n_blocks > 1 ? hex_json(e->parent) : json_null());
-    put_u(o, "tokens", e->n_blocks * MOTE_BLOCK_TOKENS);
-    put(o, "provenance", json_string(e->approximate ? "approximate" : "exact"));
-    put(o, "used", json_integer(e->used));
-    put_u(o, "segment", e->place.segment);
-    put_u(o, "slot", e->place.slot);
-    put_u(o, "generation", e->place.generation);
-    put_u(o, "payload_bytes", e->place.payload_bytes);
+    mote__json_put(o, "id", hex_json(e->id));
+    mote__json_put(o, "parent", e->n_blocks > 1 ? hex_json(e->parent) : json_null());
+    mote__json_put_u64(o, "tokens", e->n_blocks * MOTE_BLOCK_TOKENS);
+    mote__json_put(o, "provenance", json_string(e->approximate ? "approximate" : "exact"));
+    mote__json_put(o, "used", json_integer(e->used));
+    mote__json_put_u64(o, "segment", e->place.segment);
+    mote__json_put_u64(o, "slot", e->place.slot);
+    mote__json_put_u64(o, "generation", e->place.generation);
+    mote__json_put_u64(o, "payload_bytes", e->place.payload_bytes);
     return o;
 }
 
 static json_t *snapshot_json(const mote__snap_entry *p)
 {
     json_t *o = json_object();
-    put(o, "id", hex_json(p->key));
-    put(o, "on", p->chain.n_blocks ? hex_json(p->chain.id) : json_null());
-    put_u(o, "tokens", p->chain.n_blocks * MOTE_BLOCK_TOKENS + p->n_tail);
-    put(o, "provenance", json_string(p->approximate ? "approximate" : "exact"));
-    put(o, "created", json_integer(p->created));
-    put(o, "used", json_integer(p->used));
-    put_u(o, "bytes", p->bytes);
+    mote__json_put(o, "id", hex_json(p->key));
+    mote__json_put(o, "on", p->chain.n_blocks ? hex_json(p->chain.id) : json_null());
+    mote__json_put_u64(o, "tokens", p->chain.n_blocks * MOTE_BLOCK_TOKENS + p->n_tail);
+    mote__json_put(o, "provenance", json_string(p->approximate ? "approximate" : "exact"));
+    mote__json_put(o, "created", json_integer(p->created));
+    mote__json_put(o, "used", json_integer(p->used));
+    mote__json_put_u64(o, "bytes", p->bytes);
     return o;
 }
 
@@ -159,19 +153,19 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
     for (size_t i = 0; i < c.blocks.n; i++)
         if (mote__catalog_chosen(&c, c.of_block[i])) {
             json_t *o = entry_json(&c.blocks.list[i]);
-            put(o, "context", context_id(&c, c.of_block[i]));
+            mote__json_put(o, "context", context_id(&c, c.of_block[i]));
             json_array_append_new(blocks, o);
         }
     for (size_t i = 0; i < c.n_snaps; i++)
         if (mote__catalog_chosen(&c, c.of_snap[i])) {
             json_t *o = snapshot_json(&c.snaps[i]);
-            put(o, "context", context_id(&c, c.of_snap[i]));
+            mote__json_put(o, "context", context_id(&c, c.of_snap[i]));
             json_array_append_new(snapshots, o);
         }
     mote__catalog_end(&c);
-    put(root, "contexts", contexts);
-    put(root, "blocks", blocks);
-    put(root, "snapshots", snapshots);
+    mote__json_put(root, "contexts", contexts);
+    mote__json_put(root, "blocks", blocks);
+    mote__json_put(root, "snapshots", snapshots);
     return mote__store_json(root, text, err);
 }
 
@@ -185,9 +179,9 @@ typedef struct report {
 static void note(report *r, const char *kind, const uint8_t *id, const char *why)
 {
     json_t *o = json_object();
-    put(o, "kind", json_string(kind));
-    put(o, "id", id ? hex_json(id) : json_null());
-    put(o, "what", json_string(why));
+    mote__json_put(o, "kind", json_string(kind));
+    mote__json_put(o, "id", id ? hex_json(id) : json_null());
+    mote__json_put(o, "what", json_string(why));
     if (r->n_damaged++ < 1000)
         json_array_append_new(r->damaged, o);
     else
@@ -354,12 +348,12 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         return rc;
     }
     json_t *o = json_object();
-    put_u(o, "blocks", r.n_blocks);
-    put_u(o, "snapshots", r.n_snapshots);
-    put_u(o, "damaged", r.n_damaged);
-    put(o, "index", json_string(index));
-    put(o, "dropped", json_boolean(writing && r.n_damaged));
-    put_u(o, "slots_left_out", made.damaged);
-    put(o, "list", r.damaged);
+    mote__json_put_u64(o, "blocks", r.n_blocks);
+    mote__json_put_u64(o, "snapshots", r.n_snapshots);
+    mote__json_put_u64(o, "damaged", r.n_damaged);
+    mote__json_put(o, "index", json_string(index));
+    mote__json_put(o, "dropped", json_boolean(writing && r.n_damaged));
+    mote__json_put_u64(o, "slots_left_out", made.damaged);
+    mote__json_put(o, "list", r.damaged);
     return mote__store_json(o, text, err);
 }

@@ -6,12 +6,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/json_put.h"
 #include "store/catalog.h"
-
-static void put_u(json_t *o, const char *key, uint64_t v)
-{
-    json_object_set_new(o, key, json_integer((json_int_t)v));
-}
 
 /* ---- gc ---- */
 
@@ -307,15 +303,15 @@ static int collect(mote_store *s, int much, char **text, mote_err *err)
         return rc < 0 ? rc : MOTE_EIO;
     mote__disk_bytes(s, &on_disk, &ignored, &ignored);
     json_t *o = json_object();
-    put_u(o, "expired_blocks", expired);
-    put_u(o, "unreachable_blocks", orphans);
-    put_u(o, "evicted_blocks", over);
-    put_u(o, "removed_snapshots", snapshots);
-    put_u(o, "removed_segments", segments);
-    put_u(o, "removed_files", (uint64_t)strays);
-    put_u(o, "freed_bytes", freed);
-    put_u(o, "slot_bytes", room > headers ? room - headers : 0);
-    put_u(o, "segment_bytes", on_disk);
+    mote__json_put_u64(o, "expired_blocks", expired);
+    mote__json_put_u64(o, "unreachable_blocks", orphans);
+    mote__json_put_u64(o, "evicted_blocks", over);
+    mote__json_put_u64(o, "removed_snapshots", snapshots);
+    mote__json_put_u64(o, "removed_segments", segments);
+    mote__json_put_u64(o, "removed_files", (uint64_t)strays);
+    mote__json_put_u64(o, "freed_bytes", freed);
+    mote__json_put_u64(o, "slot_bytes", room > headers ? room - headers : 0);
+    mote__json_put_u64(o, "segment_bytes", on_disk);
     return mote__store_json(o, text, err);
 }
 
@@ -464,8 +460,8 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
     if (rc)
         return rc;
     json_t *o = json_object();
-    put_u(o, "removed_blocks", blocks);
-    put_u(o, "removed_snapshots", snapshots);
+    mote__json_put_u64(o, "removed_blocks", blocks);
+    mote__json_put_u64(o, "removed_snapshots", snapshots);
     return mote__store_json(o, text, err);
 }
 
