@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "file/safetensors.h"
+#include "base/le.h"
 
 struct seen {
     const uint8_t *data, *end;

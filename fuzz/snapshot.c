@@ -5,7 +5,6 @@
 
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "base/map.h"
 #include "store/slot.h"
 
 static void try_file(const uint8_t *file, size_t size)

@@ -59,6 +59,42 @@ MOTE_API int mote_store_open(mote_store **store, const char *place, const mote_s
 MOTE_API int mote_store_check_place(const char *place, mote_err *err);
 /* writes what is queued, and sends for at most some seconds */
 MOTE_API void mote_store_close(mote_store *store);
+/* What a store holds and has done, as numbers. The struct grows at its end: `size` is the caller's
+ * sizeof, and no more is written. From any thread; nothing waits for the writer or for a server,
+ * but the index and the directory are read. MOTE_EIO: the index cannot be read just now; what it
+ * and the directory say is 0 then, and the rest is right. */
+typedef struct mote_store_stats {
+    /* on the disk, put there by all processes: from the index */
+    uint64_t blocks, exact_blocks, tokens, payload_bytes;
+    uint64_t segments, slots, free_slots;
+    uint64_t snapshots, snapshot_bytes;
+    /* what the files take: segments; index, lock and notes; snapshots */
+    uint64_t segment_bytes, index_bytes, snapshot_disk_bytes;
+    uint64_t budget_bytes, snapshot_budget_bytes;
+    int read_only;
+    int n_servers, n_servers_down;
+    /* waiting to be written, or being written; to be sent to a server */
+    uint64_t queued_items, queued_sends;
+    /* memory of this store, the newest snapshots included; blocks in queues are their model's */
+    uint64_t memory_bytes, memory_peak_bytes;
+    uint64_t memory_snapshots, memory_snapshot_bytes; /* whole snapshots among it */
+    uint64_t memory_scratch_bytes;                    /* held while calls are under way */
+    /* since it was opened, by this process. Blocks that were asked for: found here (in the
+     * directory or on the way there), and neither here nor on a server */
+    uint64_t matched_blocks, missed_blocks;
+    uint64_t read_bytes, written_bytes; /* slots and snapshots, from and to files */
+    /* put = written + known (stored already) + dropped (queue full, no room, no parent) + failed +
+     * queued */
+    uint64_t put_blocks, written_blocks, known_blocks, dropped_blocks, failed_blocks;
+    uint64_t put_snapshots, written_snapshots, known_snapshots, dropped_snapshots, failed_snapshots;
+    uint64_t found_snapshots, recent_snapshots; /* recent: those of them that were in memory */
+    uint64_t damaged_blocks, damaged_snapshots, evicted_blocks, rebuilds;
+    /* blocks that came from a server; walks that ended because it had no more */
+    uint64_t remote_hits, remote_misses;
+    /* blocks sent; there already, and renewed; not sent; refusals and failures; values not used */
+    uint64_t remote_written, remote_known, remote_dropped, remote_errors, remote_damaged;
+} mote_store_stats;
+MOTE_API int mote_store_get_stats(mote_store *store, mote_store_stats *stats, size_t size);
 /* JSON text about a store, or about what was done to it; free with mote_free. Fields:
  * docs/format-store.md. */
 MOTE_API int mote_store_stat_json(mote_store *store, char **json, mote_err *err);

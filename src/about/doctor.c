@@ -20,6 +20,7 @@
 #include "base/cpu.h"
 #include "base/err.h"
 #include "base/limit.h"
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "kern/kern.h"
 #include "store/tier.h"
@@ -109,17 +110,17 @@ static json_t *cpu_json(void)
     json_t *o = json_object(), *flags = json_object();
     char *info = slurp("/proc/cpuinfo");
     json_t *words = line_value(info, "flags");
-    mote__json_set(o, "model", line_value(info, "model name"));
+    mote__json_put(o, "model", line_value(info, "model name"));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        mote__json_set(flags, sets[i].name,
+        mote__json_put(flags, sets[i].name,
                        json_is_string(words)
                            ? json_boolean(has_word(json_string_value(words), sets[i].flag))
                            : json_null());
     json_decref(words);
     free(info);
-    mote__json_set(o, "instruction_sets", flags);
-    mote__json_set(o, "cores_online", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
-    mote__json_set(o, "cores_allowed", json_integer((json_int_t)affinity_cores()));
+    mote__json_put(o, "instruction_sets", flags);
+    mote__json_put(o, "cores_online", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
+    mote__json_put(o, "cores_allowed", json_integer((json_int_t)affinity_cores()));
     return o;
 }
 
@@ -130,12 +131,12 @@ static json_t *kernels_json(void)
     json_t *o = json_object();
     mote_err err = { 0 };
     int rc = mote__kern_init(&err);
-    mote__json_set(o, "level", json_string(mote__kern()->name));
-    mote__json_set(o, "best_of_cpu", json_string(mote__cpu_level_name[mote__cpu_detect()]));
-    mote__json_set(o, "MOTE_CPU_MASK", environment("MOTE_CPU_MASK"));
-    mote__json_set(o, "MOTE_THREADS", environment("MOTE_THREADS"));
+    mote__json_put(o, "level", json_string(mote__kern()->name));
+    mote__json_put(o, "best_of_cpu", json_string(mote__cpu_level_name[mote__cpu_detect()]));
+    mote__json_put(o, "MOTE_CPU_MASK", environment("MOTE_CPU_MASK"));
+    mote__json_put(o, "MOTE_THREADS", environment("MOTE_THREADS"));
     json_t *why = rc ? mote__json_string(err.message) : NULL;
-    mote__json_set(o, "error", why ? why : json_null());
+    mote__json_put(o, "error", why ? why : json_null());
     return o;
 }
 
@@ -158,14 +159,14 @@ static json_t *memory_json(void)
     const mote__ram ram = mote__ram_of("");
     char *info = slurp("/proc/meminfo");
     char *thp = slurp("/sys/kernel/mm/transparent_hugepage/enabled");
-    mote__json_set(o, "total_bytes", meminfo(info, "MemTotal"));
-    mote__json_set(o, "available_bytes", meminfo(info, "MemAvailable"));
+    mote__json_put(o, "total_bytes", meminfo(info, "MemTotal"));
+    mote__json_put(o, "available_bytes", meminfo(info, "MemAvailable"));
     /* of the control group, if it has one */
-    mote__json_set(o, "limit_bytes",
+    mote__json_put(o, "limit_bytes",
                    ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
-    mote__json_set(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
+    mote__json_put(o, "page_bytes", json_integer(sysconf(_SC_PAGESIZE)));
     const char *open = thp ? strchr(thp, '[') : NULL; /* "always [madvise] never" */
-    mote__json_set(o, "transparent_huge_pages",
+    mote__json_put(o, "transparent_huge_pages",
                    open && strchr(open, ']') ? mote__json_bytes(open + 1, strcspn(open + 1, "]"))
                                              : json_null());
     free(info);
@@ -189,9 +190,9 @@ static json_t *io_uring_json(void)
 #else
     int failure = ENOSYS;
 #endif
-    mote__json_set(o, "available", json_boolean(!failure));
-    mote__json_set(o, "errno", failure ? json_integer(failure) : json_null());
-    mote__json_set(o, "reason", failure ? mote__json_string(strerror(failure)) : json_null());
+    mote__json_put(o, "available", json_boolean(!failure));
+    mote__json_put(o, "errno", failure ? json_integer(failure) : json_null());
+    mote__json_put(o, "reason", failure ? mote__json_string(strerror(failure)) : json_null());
     return o;
 }
 
@@ -200,15 +201,15 @@ static json_t *system_json(void)
     json_t *o = json_object();
     struct utsname u;
     int known = !uname(&u);
-    mote__json_set(o, "kernel", known ? mote__json_string(u.release) : json_null());
-    mote__json_set(o, "machine", known ? json_string(u.machine) : json_null());
-    mote__json_set(o, "libc", json_sprintf("glibc %s", gnu_get_libc_version()));
+    mote__json_put(o, "kernel", known ? mote__json_string(u.release) : json_null());
+    mote__json_put(o, "machine", known ? json_string(u.machine) : json_null());
+    mote__json_put(o, "libc", json_sprintf("glibc %s", gnu_get_libc_version()));
 #if defined(__clang__)
-    mote__json_set(o, "compiler", json_string("clang " __clang_version__));
+    mote__json_put(o, "compiler", json_string("clang " __clang_version__));
 #else
-    mote__json_set(o, "compiler", json_string("gcc " __VERSION__));
+    mote__json_put(o, "compiler", json_string("gcc " __VERSION__));
 #endif
-    mote__json_set(o, "io_uring", io_uring_json());
+    mote__json_put(o, "io_uring", io_uring_json());
     return o;
 }
 
@@ -219,29 +220,29 @@ static json_t *libraries_json(void)
     uint32_t jit = 0;
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     pcre2_config(PCRE2_CONFIG_JIT, &jit);
-    mote__json_set(o, "jansson", json_string(jansson_version_str()));
-    mote__json_set(o, "pcre2", json_string(pcre2));
-    mote__json_set(o, "pcre2_jit", json_boolean(jit != 0));
-    mote__json_set(o, "sqlite", json_string(sqlite3_libversion()));
-    mote__json_set(o, "libcrypto", json_string(OpenSSL_version(OPENSSL_FULL_VERSION_STRING)));
+    mote__json_put(o, "jansson", json_string(jansson_version_str()));
+    mote__json_put(o, "pcre2", json_string(pcre2));
+    mote__json_put(o, "pcre2_jit", json_boolean(jit != 0));
+    mote__json_put(o, "sqlite", json_string(sqlite3_libversion()));
+    mote__json_put(o, "libcrypto", json_string(OpenSSL_version(OPENSSL_FULL_VERSION_STRING)));
     /* these two have no version at run time */
-    mote__json_set(o, "liburing", json_string(LIBURING_VERSION));
-    mote__json_set(o, "hiredis",
+    mote__json_put(o, "liburing", json_string(LIBURING_VERSION));
+    mote__json_put(o, "hiredis",
                    mote__tier_remote ? json_string(mote__tier_remote->library) : NULL);
-    mote__json_set(o, "utf8proc", json_string(utf8proc_version()));
-    mote__json_set(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));
+    mote__json_put(o, "utf8proc", json_string(utf8proc_version()));
+    mote__json_put(o, "utf8proc_unicode", json_string(utf8proc_unicode_version()));
     return o;
 }
 
 int mote_doctor_json(char **json, mote_err *err)
 {
     json_t *o = json_object();
-    mote__json_set(o, "mote", json_string(MOTE_VERSION));
-    mote__json_set(o, "cpu", cpu_json());
-    mote__json_set(o, "kernels", kernels_json());
-    mote__json_set(o, "memory", memory_json());
-    mote__json_set(o, "system", system_json());
-    mote__json_set(o, "libraries", libraries_json());
+    mote__json_put(o, "mote", json_string(MOTE_VERSION));
+    mote__json_put(o, "cpu", cpu_json());
+    mote__json_put(o, "kernels", kernels_json());
+    mote__json_put(o, "memory", memory_json());
+    mote__json_put(o, "system", system_json());
+    mote__json_put(o, "libraries", libraries_json());
     *json = json_dumps(o, JSON_INDENT(2));
     json_decref(o);
     return *json ? MOTE_OK : mote__fail(err, MOTE_ENOMEM, "doctor: out of memory");

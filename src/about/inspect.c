@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "file/config.h"
 #include "file/fingerprint.h"
@@ -37,11 +38,6 @@ typedef struct inspection {
     json_t *missing, *mismatched; /* arrays */
 } inspection;
 
-/* A value that could not be made (text that is not UTF-8) becomes null. */
-static void put(json_t *object, const char *key, json_t *value)
-{
-    json_object_set_new(object, key, value ? value : json_null());
-}
 static json_t *count(uint64_t v) { return json_integer((json_int_t)v); }
 
 static int ends(const char *s, const char *end)
@@ -100,11 +96,11 @@ static int meet(void *ctx, const mote__expected *e)
                (t->n_dims < 2 || t->shape[1] == shape[1]) && (e->dtypes >> t->dtype & 1);
     if (!fits && in->n_mismatched++ < LIST_MAX) {
         json_t *o = json_object();
-        put(o, "name", mote__json_string(t->name));
-        put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
-        put(o, "shape", shape_json(t->shape, t->n_dims));
-        put(o, "expected_dtype", json_string(mote__dtype_name(e->dtype)));
-        put(o, "expected_shape", shape_json(shape, e->n_dims));
+        mote__json_put(o, "name", mote__json_string(t->name));
+        mote__json_put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
+        mote__json_put(o, "shape", shape_json(t->shape, t->n_dims));
+        mote__json_put(o, "expected_dtype", json_string(mote__dtype_name(e->dtype)));
+        mote__json_put(o, "expected_shape", shape_json(shape, e->n_dims));
         json_array_append_new(in->mismatched, o);
     }
     return 0;
@@ -125,9 +121,11 @@ static json_t *telling_json(const inspection *in)
         if (in->config->arch != (k < N_TELLING ? telling[k].arch : MOTE_ARCH_V41))
             continue;
         json_t *o = json_object();
-        put(o, "what", json_string(k < N_TELLING ? telling[k].end + 1 : "routed experts"));
-        put(o, "expected", count(k < N_TELLING ? in->telling_expected[k] : in->n_experts_expected));
-        put(o, "found", count(k < N_TELLING ? found[k] : experts));
+        mote__json_put(o, "what",
+                       json_string(k < N_TELLING ? telling[k].end + 1 : "routed experts"));
+        mote__json_put(o, "expected",
+                       count(k < N_TELLING ? in->telling_expected[k] : in->n_experts_expected));
+        mote__json_put(o, "found", count(k < N_TELLING ? found[k] : experts));
         json_array_append_new(list, o);
     }
     return list;
@@ -148,16 +146,16 @@ static json_t *completeness_json(inspection *in)
             n_unknown++ < LIST_MAX)
             json_array_append_new(unknown, mote__json_string(name));
     }
-    put(o, "complete", json_boolean(!in->n_missing && !in->n_mismatched));
-    put(o, "expected", count(in->n_expected));
-    put(o, "found", count(in->n_found));
-    put(o, "n_missing", count(in->n_missing));
-    put(o, "missing", in->missing);
-    put(o, "n_mismatched", count(in->n_mismatched));
-    put(o, "mismatched", in->mismatched);
-    put(o, "n_unknown", count(n_unknown));
-    put(o, "unknown", unknown);
-    put(o, "counts", telling_json(in));
+    mote__json_put(o, "complete", json_boolean(!in->n_missing && !in->n_mismatched));
+    mote__json_put(o, "expected", count(in->n_expected));
+    mote__json_put(o, "found", count(in->n_found));
+    mote__json_put(o, "n_missing", count(in->n_missing));
+    mote__json_put(o, "missing", in->missing);
+    mote__json_put(o, "n_mismatched", count(in->n_mismatched));
+    mote__json_put(o, "mismatched", in->mismatched);
+    mote__json_put(o, "n_unknown", count(n_unknown));
+    mote__json_put(o, "unknown", unknown);
+    mote__json_put(o, "counts", telling_json(in));
     return o;
 }
 
@@ -176,7 +174,7 @@ static json_t *config_json(const mote__config *c)
     if (!c)
         return json_null();
     json_t *o = json_object();
-    put(o, "family", json_string(c->family));
+    mote__json_put(o, "family", json_string(c->family));
     const struct {
         const char *key;
         size_t value;
@@ -197,11 +195,11 @@ static json_t *config_json(const mote__config *c)
         { "draft_layers", c->n_mtp_layers },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put(o, rows[i].key, count(rows[i].value));
-    put(o, "kv_sources", layers_json(c->kv_sources, c->n_kv_sources));
-    put(o, "index_sources", layers_json(c->index_sources, c->n_index_sources));
-    put(o, "engram_layers", layers_json(c->engram_layers, c->n_engram_layers));
-    put(o, "candidate_source", json_integer(c->candidate_source));
+        mote__json_put(o, rows[i].key, count(rows[i].value));
+    mote__json_put(o, "kv_sources", layers_json(c->kv_sources, c->n_kv_sources));
+    mote__json_put(o, "index_sources", layers_json(c->index_sources, c->n_index_sources));
+    mote__json_put(o, "engram_layers", layers_json(c->engram_layers, c->n_engram_layers));
+    mote__json_put(o, "candidate_source", json_integer(c->candidate_source));
     return o;
 }
 
@@ -222,10 +220,10 @@ static json_t *shards_json(const mote__checkpoint *ckpt)
     for (size_t i = 0; i < n; i++) {
         const char *path = mote__checkpoint_shard_path(ckpt, i), *slash = strrchr(path, '/');
         json_t *o = json_object();
-        put(o, "file", mote__json_string(slash ? slash + 1 : path));
-        put(o, "bytes", count(mote__checkpoint_shard_bytes(ckpt, i)));
-        put(o, "tensors", count(sums[i].tensors));
-        put(o, "tensor_bytes", count(sums[i].bytes));
+        mote__json_put(o, "file", mote__json_string(slash ? slash + 1 : path));
+        mote__json_put(o, "bytes", count(mote__checkpoint_shard_bytes(ckpt, i)));
+        mote__json_put(o, "tensors", count(sums[i].tensors));
+        mote__json_put(o, "tensor_bytes", count(sums[i].bytes));
         json_array_append_new(list, o);
     }
     free(sums);
@@ -246,11 +244,12 @@ static json_t *classes_json(const inspection *in)
         if (!n[k])
             continue;
         json_t *o = json_object();
-        put(o, "class", json_string(mote__tclass_name((mote__tclass)k)));
-        put(o, "group", json_string(mote__tgroup_name(mote__tclass_group((mote__tclass)k))));
-        put(o, "loaded", json_boolean(mote__tclass_is_loaded((mote__tclass)k)));
-        put(o, "tensors", count(n[k]));
-        put(o, "bytes", count(bytes[k]));
+        mote__json_put(o, "class", json_string(mote__tclass_name((mote__tclass)k)));
+        mote__json_put(o, "group",
+                       json_string(mote__tgroup_name(mote__tclass_group((mote__tclass)k))));
+        mote__json_put(o, "loaded", json_boolean(mote__tclass_is_loaded((mote__tclass)k)));
+        mote__json_put(o, "tensors", count(n[k]));
+        mote__json_put(o, "bytes", count(bytes[k]));
         json_array_append_new(list, o);
     }
     return list;
@@ -279,13 +278,14 @@ static json_t *tensors_json(const inspection *in)
     for (size_t i = 0; i < mote__checkpoint_n_tensors(in->ckpt); i++) {
         const mote__tensor *t = mote__checkpoint_tensor(in->ckpt, i);
         json_t *o = json_object();
-        put(o, "name", mote__json_string(t->name));
-        put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
-        put(o, "shape", shape_json(t->shape, t->n_dims));
-        put(o, "bytes", count(t->n_bytes));
-        put(o, "shard", count(t->shard));
-        put(o, "class",
-            json_string(mote__tclass_name(mote__tensor_class(t->name, in->config, NULL, NULL))));
+        mote__json_put(o, "name", mote__json_string(t->name));
+        mote__json_put(o, "dtype", json_string(mote__dtype_name(t->dtype)));
+        mote__json_put(o, "shape", shape_json(t->shape, t->n_dims));
+        mote__json_put(o, "bytes", count(t->n_bytes));
+        mote__json_put(o, "shard", count(t->shard));
+        mote__json_put(o, "class",
+                       json_string(
+                           mote__tclass_name(mote__tensor_class(t->name, in->config, NULL, NULL))));
         json_array_append_new(list, o);
     }
     return list;
@@ -299,9 +299,9 @@ static json_t *chat_json(const mote__config *config, const char *path, int *rc, 
     if (!config || config->arch != MOTE_ARCH_V41 || (*rc = mote__wording_load(&w, path, err)))
         return json_null();
     json_t *o = json_object();
-    put(o, "wording", json_string(w.path ? "model" : "mote"));
-    put(o, "file", w.path ? mote__json_string(w.path) : json_null());
-    put(o, "error", w.error.code ? mote__json_string(w.error.message) : json_null());
+    mote__json_put(o, "wording", json_string(w.path ? "model" : "mote"));
+    mote__json_put(o, "file", w.path ? mote__json_string(w.path) : json_null());
+    mote__json_put(o, "error", w.error.code ? mote__json_string(w.error.message) : json_null());
     mote__wording_deinit(&w);
     return o;
 }
@@ -330,17 +330,18 @@ int mote_inspect_json(const char *path, char **json, mote_err *err)
     }
     if (config_path && !mote__config_load(config, config_path, &why))
         in.config = config;
-    put(o, "path", mote__json_string(path));
-    put(o, "config", config_json(in.config));
-    put(o, "config_error", why.message[0] ? mote__json_string(why.message) : json_null());
-    put(o, "chat", chat_json(in.config, path, &rc, err));
-    put(o, "n_tensors", count(mote__checkpoint_n_tensors(ckpt)));
-    put(o, "tensor_bytes", count(mote__checkpoint_bytes(ckpt)));
-    put(o, "shards", shards);
-    put(o, "classes", classes_json(&in));
-    put(o, "dtypes", dtypes_json(ckpt));
-    put(o, "completeness", completeness_json(&in));
-    put(o, "tensors", tensors_json(&in));
+    mote__json_put(o, "path", mote__json_string(path));
+    mote__json_put(o, "config", config_json(in.config));
+    mote__json_put(o, "config_error",
+                   why.message[0] ? mote__json_string(why.message) : json_null());
+    mote__json_put(o, "chat", chat_json(in.config, path, &rc, err));
+    mote__json_put(o, "n_tensors", count(mote__checkpoint_n_tensors(ckpt)));
+    mote__json_put(o, "tensor_bytes", count(mote__checkpoint_bytes(ckpt)));
+    mote__json_put(o, "shards", shards);
+    mote__json_put(o, "classes", classes_json(&in));
+    mote__json_put(o, "dtypes", dtypes_json(ckpt));
+    mote__json_put(o, "completeness", completeness_json(&in));
+    mote__json_put(o, "tensors", tensors_json(&in));
     *json = rc ? NULL : json_dumps(o, JSON_COMPACT);
     if (!rc && !*json)
         rc = mote__fail(err, MOTE_ENOMEM, "inspect: out of memory");

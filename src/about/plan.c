@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/limit.h"
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "base/mem.h"
 #include "file/explain.h"
@@ -131,7 +132,7 @@ static void put_part(json_t *object, const mote__plan *p, int part, const char *
 {
     char key[64];
     snprintf(key, sizeof key, "%s_%s", p->part_names[part], rest);
-    mote__json_set(object, key, value);
+    mote__json_put(object, key, value);
 }
 
 static json_t *parts_json(const mote__plan *p, const double v[4])
@@ -150,15 +151,15 @@ static json_t *streams_json(const mote__plan *p, const mote__plan_cache *c)
         size_t main = s->main_codes + s->main_scales, index = s->index_codes + s->index_scales;
         json_t *o = json_object();
         if (s->layer >= 0)
-            mote__json_set(o, "layer", json_integer(s->layer));
-        mote__json_set(o, "layers", bytes(s->count));
-        mote__json_set(o, "ratio", bytes(s->ratio));
-        mote__json_set(o, "window", s->window ? bytes(s->window) : json_null());
+            mote__json_put(o, "layer", json_integer(s->layer));
+        mote__json_put(o, "layers", bytes(s->count));
+        mote__json_put(o, "ratio", bytes(s->ratio));
+        mote__json_put(o, "window", s->window ? bytes(s->window) : json_null());
         put_part(o, p, 0, "format", json_string(s->main_format));
         put_part(o, p, 0, "bytes_per_entry", bytes(main));
         put_part(o, p, 1, "format", s->index_format ? json_string(s->index_format) : json_null());
         put_part(o, p, 1, "bytes_per_entry", bytes(index));
-        mote__json_set(o, "bytes_per_token",
+        mote__json_put(o, "bytes_per_token",
                        number((double)s->count * (double)(main + index) / (double)s->ratio));
         json_array_append_new(list, o);
     }
@@ -178,19 +179,19 @@ static json_t *context_json(const mote__plan *p, const mote__plan_cache *c, uint
 {
     json_t *o = json_object();
     uint64_t global = global_bytes(c, ctx), window = window_bytes(p, c, ctx);
-    mote__json_set(o, "ctx", bytes(ctx));
+    mote__json_put(o, "ctx", bytes(ctx));
     for (int part = 0; part < 2; part++)
         put_part(o, p, part, "bytes", bytes(global_part(c, ctx, part)));
-    mote__json_set(o, "global_bytes", bytes(global));
-    mote__json_set(o, "window_bytes", bytes(window));
-    mote__json_set(o, "total_bytes", bytes(global + window));
-    mote__json_set(o, "held_bytes", bytes(held_bytes(p, c, ctx)));
-    mote__json_set(o, "classical_bytes", number(classical(p) * (double)ctx));
-    mote__json_set(o, "answer_cache_read_bytes",
+    mote__json_put(o, "global_bytes", bytes(global));
+    mote__json_put(o, "window_bytes", bytes(window));
+    mote__json_put(o, "total_bytes", bytes(global + window));
+    mote__json_put(o, "held_bytes", bytes(held_bytes(p, c, ctx)));
+    mote__json_put(o, "classical_bytes", number(classical(p) * (double)ctx));
+    mote__json_put(o, "answer_cache_read_bytes",
                    number(mote__plan_attention(p, c, ctx, MOTE_PLAN_ANSWER).cache_bytes));
-    mote__json_set(o, "prompt_flops", flops_json(p, c, ctx, MOTE_PLAN_PROMPT));
-    mote__json_set(o, "answer_flops", flops_json(p, c, ctx, MOTE_PLAN_ANSWER));
-    mote__json_set(o, "beyond_model", json_boolean(ctx > p->max_context));
+    mote__json_put(o, "prompt_flops", flops_json(p, c, ctx, MOTE_PLAN_PROMPT));
+    mote__json_put(o, "answer_flops", flops_json(p, c, ctx, MOTE_PLAN_ANSWER));
+    mote__json_put(o, "beyond_model", json_boolean(ctx > p->max_context));
     return o;
 }
 
@@ -223,15 +224,15 @@ static json_t *formats_json(const mote__plan *p, double now)
         }
         double sum = per_token(&c, 1, v), rest[4];
         json_t *o = json_object();
-        mote__json_set(o, "option", json_string(**kv ? *kv : "published"));
-        mote__json_set(o, "kv", json_string(c.kv));
-        mote__json_set(o, "bytes_per_token", number(sum));
-        mote__json_set(o, "global_bytes_per_token", number(per_token(&c, 0, rest)));
+        mote__json_put(o, "option", json_string(**kv ? *kv : "published"));
+        mote__json_put(o, "kv", json_string(c.kv));
+        mote__json_put(o, "bytes_per_token", number(sum));
+        mote__json_put(o, "global_bytes_per_token", number(per_token(&c, 0, rest)));
         put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
         put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
-        mote__json_set(o, "window_bytes_per_sequence", bytes(window_bytes(p, &c, CONTEXT_MAX)));
-        mote__json_set(o, "classical_times", ratio(classical(p), sum));
-        mote__json_set(o, "times", ratio(sum, now));
+        mote__json_put(o, "window_bytes_per_sequence", bytes(window_bytes(p, &c, CONTEXT_MAX)));
+        mote__json_put(o, "classical_times", ratio(classical(p), sum));
+        mote__json_put(o, "times", ratio(sum, now));
         json_array_append_new(list, o);
         free(c.kv);
     }
@@ -243,9 +244,9 @@ static json_t *references_json(double now)
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof references / sizeof *references; i++) {
         json_t *o = json_object();
-        mote__json_set(o, "name", json_string(references[i].name));
-        mote__json_set(o, "global_bytes_per_token", number(references[i].bytes));
-        mote__json_set(o, "times", ratio(references[i].bytes, now));
+        mote__json_put(o, "name", json_string(references[i].name));
+        mote__json_put(o, "global_bytes_per_token", number(references[i].bytes));
+        mote__json_put(o, "times", ratio(references[i].bytes, now));
         json_array_append_new(list, o);
     }
     return list;
@@ -256,10 +257,10 @@ static json_t *groups_json(const uint64_t *sums)
     json_t *o = json_object();
     uint64_t total = 0;
     for (int g = 0; g < MOTE_TGROUPS; g++) {
-        mote__json_set(o, mote__tgroup_name((mote__tgroup)g), bytes(sums[g]));
+        mote__json_put(o, mote__tgroup_name((mote__tgroup)g), bytes(sums[g]));
         total = mote__add(total, sums[g]);
     }
-    mote__json_set(o, "total", bytes(total));
+    mote__json_put(o, "total", bytes(total));
     return o;
 }
 
@@ -277,12 +278,12 @@ static json_t *token_json(const mote__plan *p)
     json_t *o = json_object();
     for (int t = 0; t < MOTE_PLAN_TOKENS; t++) {
         json_t *one = json_object();
-        mote__json_set(one, "active_parameters", bytes(p->use[t].values));
-        mote__json_set(one, "weight_bytes", p->knows_bytes ? bytes(p->use[t].bytes) : json_null());
-        mote__json_set(one, "expert_bytes",
+        mote__json_put(one, "active_parameters", bytes(p->use[t].values));
+        mote__json_put(one, "weight_bytes", p->knows_bytes ? bytes(p->use[t].bytes) : json_null());
+        mote__json_put(one, "expert_bytes",
                        p->knows_bytes ? bytes(p->expert_use[t].bytes) : json_null());
-        mote__json_set(one, "weight_flops", bytes(2 * p->use[t].products));
-        mote__json_set(o, names[t], one);
+        mote__json_put(one, "weight_flops", bytes(2 * p->use[t].products));
+        mote__json_put(o, names[t], one);
     }
     return o;
 }
@@ -294,14 +295,14 @@ static json_t *placement_json(const mote__plan *p, const mote__plan_cache *c, ui
     json_t *o = json_object();
     uint64_t left = ram > resident ? ram - resident : 0, at_max = held_bytes(p, c, p->max_context);
     uint64_t fits = resident <= ram ? longest(p, c, left) : 0;
-    mote__json_set(o, "resident_weight_bytes", bytes(resident));
-    mote__json_set(o, "left_bytes", bytes(left));
-    mote__json_set(o, "fits_ctx", bytes(fits));
-    mote__json_set(o, "limited_by",
+    mote__json_put(o, "resident_weight_bytes", bytes(resident));
+    mote__json_put(o, "left_bytes", bytes(left));
+    mote__json_put(o, "fits_ctx", bytes(fits));
+    mote__json_put(o, "limited_by",
                    json_string(resident > ram           ? "weights"
                                : fits == p->max_context ? "max_context"
                                                         : "ram"));
-    mote__json_set(o, "sequences_at_max_context", bytes(at_max ? left / at_max : 0));
+    mote__json_put(o, "sequences_at_max_context", bytes(at_max ? left / at_max : 0));
     return o;
 }
 
@@ -318,15 +319,15 @@ static json_t *paging_json(const mote__plan *p, const mote__plan_cache *c, uint6
         json_t *o = json_object();
         uint64_t ctx = (uint64_t)json_integer_value(json_object_get(context, "ctx")),
                  held = held_bytes(p, c, ctx);
-        mote__json_set(o, "ctx", bytes(ctx));
-        mote__json_set(o, "held_bytes", bytes(held));
-        mote__json_set(o, "page_bytes", held <= ram ? bytes(ram - held) : json_null());
+        mote__json_put(o, "ctx", bytes(ctx));
+        mote__json_put(o, "held_bytes", bytes(held));
+        mote__json_put(o, "page_bytes", held <= ram ? bytes(ram - held) : json_null());
         int known = held <= ram && p->knows_use && p->knows_bytes;
         mote__plan_disk d = mote__plan_paging(p, held <= ram ? ram - held : 0);
-        mote__json_set(o, "experts_in_memory_bytes",
+        mote__json_put(o, "experts_in_memory_bytes",
                        known ? bytes(d.experts_in_memory) : json_null());
-        mote__json_set(o, "answer_disk_bytes", known ? bytes(d.answer_bytes) : json_null());
-        mote__json_set(o, "prompt_chunk_disk_bytes", known ? bytes(d.chunk_bytes) : json_null());
+        mote__json_put(o, "answer_disk_bytes", known ? bytes(d.answer_bytes) : json_null());
+        mote__json_put(o, "prompt_chunk_disk_bytes", known ? bytes(d.chunk_bytes) : json_null());
         json_array_append_new(list, o);
     }
     return list;
@@ -343,19 +344,19 @@ static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t
     ram = given ? ram : machine.total;
     json_t *o = json_object(), *mapped = placement_json(p, c, ram, 0);
     json_t *resident = p->knows_bytes ? placement_json(p, c, ram, loaded(p->weights)) : json_null();
-    mote__json_set(o, "bytes", bytes(ram));
-    mote__json_set(o, "source",
+    mote__json_put(o, "bytes", bytes(ram));
+    mote__json_put(o, "source",
                    json_string(given                    ? "given"
                                : machine.limited <= ram ? "control group"
                                                         : "machine"));
-    mote__json_set(o, "available_bytes", given ? json_null() : bytes(machine.available));
-    mote__json_set(o, "weights_bytes", p->knows_bytes ? bytes(loaded(p->weights)) : json_null());
-    mote__json_set(o, "fits_ctx",
+    mote__json_put(o, "available_bytes", given ? json_null() : bytes(machine.available));
+    mote__json_put(o, "weights_bytes", p->knows_bytes ? bytes(loaded(p->weights)) : json_null());
+    mote__json_put(o, "fits_ctx",
                    p->knows_bytes ? json_incref(json_object_get(resident, "fits_ctx"))
                                   : json_null());
-    mote__json_set(o, "resident", resident);
-    mote__json_set(mapped, "contexts", p->runs ? paging_json(p, c, ram, contexts) : json_null());
-    mote__json_set(o, "mapped", mapped);
+    mote__json_put(o, "resident", resident);
+    mote__json_put(mapped, "contexts", p->runs ? paging_json(p, c, ram, contexts) : json_null());
+    mote__json_put(o, "mapped", mapped);
     return o;
 }
 
@@ -366,49 +367,49 @@ static json_t *plan_json(const mote__plan *p, const mote__plan_cache *c, const u
     double v[4];
     double now = per_token(c, 1, v), rest[4];
     int v41 = !strcmp(p->family, "deepseek_v41");
-    mote__json_set(o, "path", mote__json_string(p->path));
-    mote__json_set(o, "family", json_string(p->family));
-    mote__json_set(o, "model_type", mote__json_string(p->model_type));
-    mote__json_set(o, "layers", bytes(p->n_layers));
+    mote__json_put(o, "path", mote__json_string(p->path));
+    mote__json_put(o, "family", json_string(p->family));
+    mote__json_put(o, "model_type", mote__json_string(p->model_type));
+    mote__json_put(o, "layers", bytes(p->n_layers));
     if (v41)
-        mote__json_set(o, "encoder_layers", bytes(p->config.decoder_start));
-    mote__json_set(o, "runs", json_boolean(p->runs));
-    mote__json_set(o, "runs_note", p->runs_note[0] ? mote__json_string(p->runs_note) : json_null());
-    mote__json_set(o, "max_context", bytes(p->max_context));
-    mote__json_set(o, "n_parameters",
+        mote__json_put(o, "encoder_layers", bytes(p->config.decoder_start));
+    mote__json_put(o, "runs", json_boolean(p->runs));
+    mote__json_put(o, "runs_note", p->runs_note[0] ? mote__json_string(p->runs_note) : json_null());
+    mote__json_put(o, "max_context", bytes(p->max_context));
+    mote__json_put(o, "n_parameters",
                    p->knows_parameters ? bytes(loaded(p->parameters)) : json_null());
-    mote__json_set(o, "parameters", p->knows_parameters ? groups_json(p->parameters) : json_null());
-    mote__json_set(o, "token", token_json(p));
-    mote__json_set(o, "kv", json_string(c->kv));
-    mote__json_set(o, "bytes_per_token", number(now));
-    mote__json_set(o, "global_bytes_per_token", number(per_token(c, 0, rest)));
-    mote__json_set(o, "part_names", json_pack("[s, s]", p->part_names[0], p->part_names[1]));
+    mote__json_put(o, "parameters", p->knows_parameters ? groups_json(p->parameters) : json_null());
+    mote__json_put(o, "token", token_json(p));
+    mote__json_put(o, "kv", json_string(c->kv));
+    mote__json_put(o, "bytes_per_token", number(now));
+    mote__json_put(o, "global_bytes_per_token", number(per_token(c, 0, rest)));
+    mote__json_put(o, "part_names", json_pack("[s, s]", p->part_names[0], p->part_names[1]));
     put_part(o, p, 0, "bytes_per_token", number(v[0] + v[1]));
     put_part(o, p, 1, "bytes_per_token", number(v[2] + v[3]));
-    mote__json_set(o, "parts", parts_json(p, v));
-    mote__json_set(o, "sources", streams_json(p, c));
-    mote__json_set(o, "window_tokens", bytes(p->window));
-    mote__json_set(o, "window_format",
+    mote__json_put(o, "parts", parts_json(p, v));
+    mote__json_put(o, "sources", streams_json(p, c));
+    mote__json_put(o, "window_tokens", bytes(p->window));
+    mote__json_put(o, "window_format",
                    c->window_format ? json_string(c->window_format) : json_null());
-    mote__json_set(o, "window_bytes_per_token", number(now - per_token(c, 0, rest)));
-    mote__json_set(o, "window_bytes_per_sequence", bytes(window_bytes(p, c, CONTEXT_MAX)));
-    mote__json_set(o, "partial_group_bytes_per_sequence", bytes(p->pending_bytes));
+    mote__json_put(o, "window_bytes_per_token", number(now - per_token(c, 0, rest)));
+    mote__json_put(o, "window_bytes_per_sequence", bytes(window_bytes(p, c, CONTEXT_MAX)));
+    mote__json_put(o, "partial_group_bytes_per_sequence", bytes(p->pending_bytes));
     if (p->runs) {
-        mote__json_set(o, "block_tokens", json_integer(BLOCK_TOKENS));
-        mote__json_set(o, "block_bytes", bytes(global_bytes(c, BLOCK_TOKENS)));
+        mote__json_put(o, "block_tokens", json_integer(BLOCK_TOKENS));
+        mote__json_put(o, "block_bytes", bytes(global_bytes(c, BLOCK_TOKENS)));
     }
-    mote__json_set(o, "classical_bytes_per_token", number(classical(p)));
-    mote__json_set(o, "ratio_to_classical", ratio(classical(p), now));
-    mote__json_set(o, "formats", formats_json(p, now));
-    mote__json_set(o, "references", references_json(now));
-    mote__json_set(o, "weights", p->knows_bytes ? groups_json(p->weights) : json_null());
-    mote__json_set(o, "header_bytes",
+    mote__json_put(o, "classical_bytes_per_token", number(classical(p)));
+    mote__json_put(o, "ratio_to_classical", ratio(classical(p), now));
+    mote__json_put(o, "formats", formats_json(p, now));
+    mote__json_put(o, "references", references_json(now));
+    mote__json_put(o, "weights", p->knows_bytes ? groups_json(p->weights) : json_null());
+    mote__json_put(o, "header_bytes",
                    p->knows_bytes && p->header_bytes ? bytes(p->header_bytes) : json_null());
-    mote__json_set(o, "weights_source", json_string(p->weights_source));
-    mote__json_set(o, "weights_note",
+    mote__json_put(o, "weights_source", json_string(p->weights_source));
+    mote__json_put(o, "weights_note",
                    p->weights_note[0] ? mote__json_string(p->weights_note) : json_null());
-    mote__json_set(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
-    mote__json_set(o, "ram", ram_json(p, c, ram, json_object_get(o, "contexts")));
+    mote__json_put(o, "contexts", contexts_json(p, c, ctxs, n_ctxs));
+    mote__json_put(o, "ram", ram_json(p, c, ram, json_object_get(o, "contexts")));
     return o;
 }
 

@@ -24,8 +24,3 @@ json_t *mote__json_string(const char *text)
 {
     return text ? mote__json_bytes(text, strlen(text)) : json_null();
 }
-
-void mote__json_set(json_t *object, const char *key, json_t *value)
-{
-    json_object_set_new(object, key, value);
-}

@@ -13,8 +13,4 @@ json_t *mote__json_bytes(const char *bytes, size_t n);
 /* The same for a 0-terminated text; a NULL text gives JSON null. */
 json_t *mote__json_string(const char *text);
 
-/* Set a member of `object`; takes ownership of `value`. NULL becomes null: a value that could not
- * be created does not remove the member. */
-void mote__json_set(json_t *object, const char *key, json_t *value);
-
 #endif

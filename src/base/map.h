@@ -29,15 +29,4 @@ int mote__file_is_there(const char *path);
 /* The state a file is in now; MOTE_EIO. */
 int mote__file_id_get(mote__file_id *id, const char *path, mote_err *err);
 
-/* Little-endian reads from unaligned memory. */
-static inline uint16_t mote__le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-static inline uint32_t mote__le32(const uint8_t *p)
-{
-    return mote__le16(p) | (uint32_t)mote__le16(p + 2) << 16;
-}
-static inline uint64_t mote__le64(const uint8_t *p)
-{
-    return mote__le32(p) | (uint64_t)mote__le32(p + 4) << 32;
-}
-
 #endif

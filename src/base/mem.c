@@ -118,6 +118,31 @@ void mote__unmap_pages(mote__meter *meter, mote_mem_class cls, void *ptr, size_t
 
 uint64_t mote__memory_available(void) { return mote__ram_of("").available; }
 
+int mote__list_grow(mote__meter *meter, mote_mem_class cls, void *list, size_t n, size_t *room,
+                    size_t item_bytes)
+{
+    void *old, *grown;
+    if (n < *room)
+        return 0;
+    size_t more = *room ? mote__mul(2, *room) : 16;
+    memcpy(&old, list, sizeof old);
+    grown = mote__alloc(meter, cls, mote__mul(more, item_bytes));
+    if (!grown)
+        return MOTE_ENOMEM;
+    if (n)
+        memcpy(grown, old, n * item_bytes);
+    mote__list_free(meter, cls, old, *room, item_bytes);
+    memcpy(list, &grown, sizeof grown);
+    *room = more;
+    return 0;
+}
+
+void mote__list_free(mote__meter *meter, mote_mem_class cls, void *list, size_t room,
+                     size_t item_bytes)
+{
+    mote__free(meter, cls, list, mote__mul(room, item_bytes));
+}
+
 void mote__buf_init(mote__buf *b, mote__meter *meter, mote_mem_class cls)
 {
     *b = (mote__buf){ .meter = meter, .cls = cls };

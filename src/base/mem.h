@@ -43,6 +43,14 @@ void mote__meter_sub(mote__meter *meter, mote_mem_class cls, size_t size);
 /* The sum of all classes, in bytes. */
 size_t mote__meter_total(const mote__meter *meter);
 
+/* A list of items that grows by doubling: makes room for one more than the n that are there.
+ * `list`: the address of a pointer to *room items, NULL and 0 at first; freed by
+ * mote__list_free. 0, or MOTE_ENOMEM with the list as it was. */
+int mote__list_grow(mote__meter *meter, mote_mem_class cls, void *list, size_t n, size_t *room,
+                    size_t item_bytes);
+void mote__list_free(mote__meter *meter, mote_mem_class cls, void *list, size_t room,
+                     size_t item_bytes);
+
 /* A byte buffer that at least doubles when it grows and never shrinks; accounted under one
  * class. */
 typedef struct mote__buf {

@@ -511,7 +511,7 @@ int cli_kv(int argc, char **argv)
         int printed = cli_print_json(root, JSON_INDENT(2));
         return printed ? printed : status;
     }
-    static const char *const skip[] = { "since_open", NULL };
+    static const char *const skip[] = { "since_open", "now", NULL };
     if (verb->run == do_ls)
         show_ls(root);
     else if (verb->run == do_check)

@@ -1,5 +1,6 @@
 /* Opening a model: configuration, tokenizer, weights, Engram tables, threads. */
 #include "engine/engine.h"
+#include "base/le.h"
 #include "text/chat.h"
 #include "file/explain.h"
 #include "model/cpu/pass.h"

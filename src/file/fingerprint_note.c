@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/le.h"
 #include "base/crc32c.h"
 #include "base/file_limit.h"
 #include "file/fingerprint.h"

@@ -1,7 +1,6 @@
 /* Files to read from, and what their file system wants of direct reads. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,9 +17,10 @@ enum { SECTOR = 512, PAGE = 4096 };
 /* Whether a direct read of so much, at such an address, is taken. */
 static int takes(int fd, size_t unit)
 {
-    char *p = aligned_alloc(PAGE, 2 * PAGE);
+    size_t bytes = 2 * PAGE;
+    char *p = mote__map_pages(NULL, MOTE_MEM_OTHER, &bytes);
     ssize_t n = p ? pread(fd, p + (unit < PAGE ? unit : 0), unit, 0) : -1;
-    free(p);
+    mote__unmap_pages(NULL, MOTE_MEM_OTHER, p, bytes);
     return n >= 0;
 }
 

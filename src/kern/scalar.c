@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "base/le.h"
 #include "kern/exp.h"
 #include "kern/fixed.h"
 #include "kern/kern.h"

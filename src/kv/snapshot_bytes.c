@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/map.h"
+#include "base/le.h"
 
 /* Offsets of the fixed head; see docs/format-snapshot.md. */
 enum {

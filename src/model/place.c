@@ -1,4 +1,5 @@
 #include "model/place.h"
+#include "base/le.h"
 
 #include "num/formats.h"
 

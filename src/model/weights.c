@@ -1,4 +1,5 @@
 #include "model/weights_load.h"
+#include "base/le.h"
 
 #include <stdarg.h>
 #include <stdio.h>

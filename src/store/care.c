@@ -11,18 +11,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
+#include "base/le.h"
 #include "store/impl.h"
 
 /* ---- a segment's file ---- */
 
 /* Sizes by the first whole slot: one that begins with its magic, at a place where such a slot can
- * be, and passes every check. */
+ * be, and passes every check. 0, 1: there is none, or MOTE_ENOMEM. */
 static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
 {
     enum { PAGES = 1 << 16 }; /* so many are looked at: 256 MiB that hold data */
@@ -43,11 +42,13 @@ static int find_sizes(mote__store *s, int fd, off_t size, mote__segment *g)
             (size_t)(at - MOTE_SEGMENT_HEADER) % slot_bytes || (off_t)slot_bytes > size - at)
             continue;
         mote__slot slot;
-        uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, slot_bytes);
-        int whole = image && !mote__read_full(s, fd, &(struct iovec){ image, slot_bytes }, 1, at) &&
+        uint8_t *image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, slot_bytes);
+        if (!image)
+            return MOTE_ENOMEM;
+        int whole = !mote__read_full(s, fd, &(struct iovec){ image, slot_bytes }, 1, at) &&
                     !mote__slot_read(&slot, image, image + MOTE_SLOT_HEAD, payload,
                                      image + MOTE_SLOT_HEAD + payload, slot_bytes, &why);
-        mote__free(NULL, MOTE_MEM_OTHER, image, slot_bytes);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, image, slot_bytes);
         if (whole) {
             g->slot_bytes = (uint32_t)slot_bytes;
             g->payload_bytes = (uint32_t)payload;
@@ -103,7 +104,9 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
         state = *why ? MOTE_SEGMENT_FOREIGN : MOTE_SEGMENT_SOUND;
         g->slot_bytes = h.slot_bytes;
         g->payload_bytes = h.payload_bytes;
-    } else if (!id || find_sizes(s, fd, size, g)) {
+    } else if (id && (e = find_sizes(s, fd, size, g)) == MOTE_ENOMEM) {
+        state = MOTE_SEGMENT_NO_MEMORY;
+    } else if (!id || e) {
         *why = "it is none of this version, and no whole block is in it";
         state = MOTE_SEGMENT_FOREIGN;
     } else if (mend && !s->read_only) {
@@ -124,12 +127,13 @@ mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mo
 
 /* ---- the rows of one segment ---- */
 
+/* 1, 0 or MOTE_ENOMEM. */
 static int holds(mote__store *s, const mote__entry *e, uint8_t *image)
 {
     mote__slot slot;
     const char *why;
-    return !mote__slot_load(s, &e->place, image, &slot, &why) &&
-           !mote__slot_matches(&slot, e, &why);
+    int rc = mote__slot_load(s, &e->place, image, &slot, &why);
+    return rc == MOTE_ENOMEM ? rc : !rc && !mote__slot_matches(&slot, e, &why);
 }
 
 /* A slot in both tables: the file says which row is right. */
@@ -142,8 +146,9 @@ static int end_overlaps(mote__store *s, const mote__segment *g, uint8_t *image, 
     for (int64_t after = -1; !rc && !(rc = mote__index_overlap(x, g->id, after, &p));
          after = p.slot) {
         rc = mote__index_at(x, &p, &e);
+        int whole = rc ? rc : holds(s, &e, image);
         if (!rc)
-            rc = holds(s, &e, image) ? mote__index_take_free(x, &p) : mote__index_drop(x, &e);
+            rc = whole < 0 ? whole : whole ? mote__index_take_free(x, &p) : mote__index_drop(x, &e);
         ++*n;
         rc = rc == MOTE_INDEX_NONE ? 0 : rc;
     }
@@ -158,7 +163,10 @@ static int take_in(mote__store *s, const mote__place *place, uint8_t *image)
     mote__entry e = { .place = *place, .used = mote__store_now(s) };
     mote__place p = *place;
     p.generation = 1;
-    if (!mote__slot_load(s, place, image, &slot, &why)) {
+    int bad = mote__slot_load(s, place, image, &slot, &why);
+    if (bad == MOTE_ENOMEM)
+        return bad;
+    if (!bad) {
         p.generation = mote__next_generation(slot.generation);
         e.place.generation = slot.generation;
         e.approximate = slot.approximate;
@@ -178,7 +186,7 @@ static int mend_rows(mote__store *s, const mote__segment *g, uint64_t *n_dropped
     mote__index *x = &s->writer;
     mote__entry e;
     uint64_t generation, n = 0;
-    uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, g->slot_bytes);
+    uint8_t *image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, g->slot_bytes);
     int rc = image ? mote__index_set_sizes(x, g) : MOTE_ENOMEM;
     if (!rc)
         rc = mote__index_drop_beyond(x, g->id, g->n_slots, n_dropped);
@@ -192,7 +200,7 @@ static int mend_rows(mote__store *s, const mote__segment *g, uint64_t *n_dropped
         if (rc == MOTE_INDEX_NONE)
             rc = take_in(s, &p, image);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, g->slot_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, g->slot_bytes);
     return rc;
 }
 
@@ -201,25 +209,32 @@ static int mend_rows(mote__store *s, const mote__segment *g, uint64_t *n_dropped
 /* By segment: how many rows, and how far they go. */
 typedef struct tally {
     mote__census *rows;
-    size_t n;
+    size_t n, room;
 } tally;
 
-static int count_rows(mote__index *x, int of_free, tally *t)
+static int count_rows(mote__store *s, int of_free, tally *t)
 {
     enum { STEP = 64 };
-    *t = (tally){ 0 };
+    t->n = 0;
     for (size_t n = STEP; n == STEP;) {
-        mote__census *rows = realloc(t->rows, (t->n + STEP) * sizeof *rows);
-        if (!rows)
-            return MOTE_ENOMEM;
-        t->rows = rows;
-        int rc = mote__index_census(x, of_free, t->n ? rows[t->n - 1].segment : INT64_MIN,
-                                    rows + t->n, STEP, &n);
+        mote__census step[STEP];
+        int rc = mote__index_census(&s->writer, of_free,
+                                    t->n ? t->rows[t->n - 1].segment : INT64_MIN, step, STEP, &n);
+        for (size_t i = 0; i < n && !rc; i++) {
+            rc = mote__list_grow(&s->meter, MOTE_MEM_SCRATCH, &t->rows, t->n, &t->room,
+                                 sizeof *t->rows);
+            if (!rc)
+                t->rows[t->n++] = step[i];
+        }
         if (rc)
             return rc;
-        t->n += n;
     }
     return 0;
+}
+
+static void end_tally(mote__store *s, tally *t)
+{
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, t->rows, t->room, sizeof *t->rows);
 }
 
 static const mote__census *rows_of(const tally *t, int64_t segment)
@@ -231,28 +246,30 @@ static const mote__census *rows_of(const tally *t, int64_t segment)
     return &none;
 }
 
-static int all_known(const tally *t, const mote__segment *list, size_t n)
+typedef struct segments {
+    mote__segment *list;
+    size_t n, room;
+} segments;
+
+static int all_known(const tally *t, const segments *all)
 {
     size_t known = 0;
     for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < n; k++)
-            known += t->rows[i].segment == list[k].id;
+        for (size_t k = 0; k < all->n; k++)
+            known += t->rows[i].segment == all->list[k].id;
     return known == t->n;
 }
 
-/* The segments that the index knows -> *list (to be freed), *n. */
-static int list_segments(mote__index *x, mote__segment **list, size_t *n)
+/* The segments that the index knows. */
+static int list_segments(mote__store *s, segments *all)
 {
     mote__segment g;
     int rc = 0;
-    *list = NULL;
-    *n = 0;
-    for (int64_t after = -1; !(rc = mote__index_next_segment(x, after, &g)); after = g.id) {
-        mote__segment *more = realloc(*list, (*n + 1) * sizeof g);
-        if (!more)
+    for (int64_t after = -1; !(rc = mote__index_next_segment(&s->writer, after, &g));
+         after = g.id) {
+        if (mote__list_grow(&s->meter, MOTE_MEM_SCRATCH, &all->list, all->n, &all->room, sizeof g))
             return MOTE_ENOMEM;
-        *list = more;
-        more[(*n)++] = g;
+        all->list[all->n++] = g;
     }
     return rc < 0 ? rc : 0;
 }
@@ -269,6 +286,8 @@ static int care_for(mote__store *s, const mote__segment *g, const mote__census *
     mote__place p;
     int rc = 0;
     mote__segment_state state = mote__segment_look(s, g->id, mend, &file, &why);
+    if (state == MOTE_SEGMENT_NO_MEMORY)
+        return MOTE_ENOMEM;
     if (state == MOTE_SEGMENT_UNREADABLE)
         return 0; /* whoever looks for its blocks tells of it */
     if (state != MOTE_SEGMENT_SOUND) {
@@ -307,20 +326,19 @@ static int care_for(mote__store *s, const mote__segment *g, const mote__census *
 static int examine(mote__store *s, int mend, int *off)
 {
     mote__index *x = &s->writer;
-    mote__segment *list = NULL;
+    segments all = { 0 };
     tally blocks = { 0 }, unused = { 0 };
-    size_t n = 0;
     uint64_t odd = 0, lost = 0;
     int64_t now = mote__store_now(s);
     *off = 0;
-    int rc = list_segments(x, &list, &n);
+    int rc = list_segments(s, &all);
     if (!rc)
-        rc = count_rows(x, 0, &blocks);
+        rc = count_rows(s, 0, &blocks);
     if (!rc)
-        rc = count_rows(x, 1, &unused);
+        rc = count_rows(s, 1, &unused);
     if (!rc)
         rc = mote__index_odd(x, now, &odd);
-    if (!rc && (odd || !all_known(&blocks, list, n) || !all_known(&unused, list, n))) {
+    if (!rc && (odd || !all_known(&blocks, &all) || !all_known(&unused, &all))) {
         ++*off;
         if (mend) {
             rc = mote__index_drop_lost(x, &lost);
@@ -331,18 +349,16 @@ static int examine(mote__store *s, int mend, int *off)
                                 "the index had numbers that cannot be, and is mended: %llu of its "
                                 "blocks were nowhere",
                                 (unsigned long long)lost);
-            free(unused.rows);
-            unused.rows = NULL;
             if (!rc)
-                rc = count_rows(x, 1, &unused);
+                rc = count_rows(s, 1, &unused);
         }
     }
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = care_for(s, &list[i], rows_of(&blocks, list[i].id), rows_of(&unused, list[i].id), mend,
-                      off);
-    free(list);
-    free(blocks.rows);
-    free(unused.rows);
+    for (size_t i = 0; i < all.n && !rc; i++)
+        rc = care_for(s, &all.list[i], rows_of(&blocks, all.list[i].id),
+                      rows_of(&unused, all.list[i].id), mend, off);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, all.list, all.room, sizeof *all.list);
+    end_tally(s, &blocks);
+    end_tally(s, &unused);
     return rc;
 }
 

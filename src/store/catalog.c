@@ -1,5 +1,6 @@
 #include "store/catalog.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,10 +100,11 @@ static size_t first_place(const mote__catalog_map *m, const uint8_t *id)
     return (size_t)(h % m->size);
 }
 
-static int map_make(mote__catalog_map *m, const void *list, size_t n, size_t stride)
+static int map_make(mote__catalog_map *m, mote__meter *meter, const void *list, size_t n,
+                    size_t stride)
 {
     m->size = 2 * n + 1;
-    m->at = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(m->size, sizeof *m->at));
+    m->at = mote__alloc(meter, MOTE_MEM_SCRATCH, mote__mul(m->size, sizeof *m->at));
     if (!m->at)
         return MOTE_ENOMEM;
     memset(m->at, 0xff, m->size * sizeof *m->at);
@@ -143,17 +145,9 @@ static int take_block(void *ctx, const mote__index_any *row)
 static int take_snap(void *ctx, const mote__index_any *row)
 {
     mote__catalog *c = ctx;
-    if (c->n_snaps == c->snap_room) {
-        size_t room = c->snap_room ? 2 * c->snap_room : 64;
-        mote__snap_entry *list = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *list));
-        if (!list)
-            return c->rc = MOTE_ENOMEM;
-        if (c->n_snaps)
-            memcpy(list, c->snaps, c->n_snaps * sizeof *list);
-        mote__free(NULL, MOTE_MEM_OTHER, c->snaps, mote__mul(c->snap_room, sizeof *list));
-        c->snaps = list;
-        c->snap_room = room;
-    }
+    if (mote__list_grow(c->meter, MOTE_MEM_SCRATCH, &c->snaps, c->n_snaps, &c->snap_room,
+                        sizeof *c->snaps))
+        return c->rc = MOTE_ENOMEM;
     c->snaps[c->n_snaps++] = row->snapshot;
     return 0;
 }
@@ -165,19 +159,10 @@ static uint32_t context_number(mote__catalog *c, const mote__store *s, const uin
     for (size_t i = 0; i < c->n_contexts; i++)
         if (!memcmp(c->contexts[i].hash, hash, MOTE_STORE_DIGEST))
             return (uint32_t)i;
-    if (c->n_contexts == c->context_room) {
-        size_t room = c->context_room ? 2 * c->context_room : 16;
-        mote__catalog_context *list = mote__alloc(NULL, MOTE_MEM_OTHER,
-                                                  mote__mul(room, sizeof *list));
-        if (!list) {
-            c->rc = MOTE_ENOMEM;
-            return MOTE_CATALOG_UNKNOWN;
-        }
-        if (c->n_contexts)
-            memcpy(list, c->contexts, c->n_contexts * sizeof *list);
-        mote__free(NULL, MOTE_MEM_OTHER, c->contexts, mote__mul(c->context_room, sizeof *list));
-        c->contexts = list;
-        c->context_room = room;
+    if (mote__list_grow(c->meter, MOTE_MEM_SCRATCH, &c->contexts, c->n_contexts, &c->context_room,
+                        sizeof *c->contexts)) {
+        c->rc = MOTE_ENOMEM;
+        return MOTE_CATALOG_UNKNOWN;
     }
     mote__catalog_context *x = &c->contexts[c->n_contexts];
     *x = (mote__catalog_context){ .used = INT64_MIN };
@@ -197,16 +182,19 @@ static uint32_t context_of_block(mote__catalog *c, mote__store *s, const mote__e
     mote__slot slot;
     const char *why;
     if (*room < e->place.slot_bytes) {
-        mote__free(NULL, MOTE_MEM_OTHER, *image, *room);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, *image, *room);
         *room = e->place.slot_bytes;
-        *image = mote__alloc(NULL, MOTE_MEM_OTHER, *room);
+        *image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, *room);
         if (!*image) {
             *room = 0;
             c->rc = MOTE_ENOMEM;
             return MOTE_CATALOG_UNKNOWN;
         }
     }
-    if (mote__slot_load(s, &e->place, *image, &slot, &why) || mote__slot_matches(&slot, e, &why))
+    int rc = mote__slot_load(s, &e->place, *image, &slot, &why);
+    if (rc == MOTE_ENOMEM)
+        c->rc = rc;
+    if (rc || mote__slot_matches(&slot, e, &why))
         return MOTE_CATALOG_UNKNOWN;
     return context_number(c, s, slot.context, *image + LABEL_AT);
 }
@@ -222,10 +210,13 @@ static uint32_t context_of_snapshot(mote__catalog *c, mote__store *s, const mote
              k = MOTE_CATALOG_UNKNOWN;
     if (under != MOTE_CATALOG_UNKNOWN)
         return c->of_block[under];
-    if (!mote__snap_load(s, e->key, &file, &n) &&
-        !mote__snapfile_read(&got, file, n, &tail, &blob, &why) && mote__snap_matches(&got, e))
+    int err = mote__snap_load(s, e->key, &file, &n);
+    if (err == ENOMEM)
+        c->rc = MOTE_ENOMEM;
+    if (!err && !mote__snapfile_read(&got, file, n, &tail, &blob, &why) &&
+        mote__snap_matches(&got, e))
         k = context_number(c, s, got.context, file + LABEL_AT);
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     return k;
 }
 
@@ -260,7 +251,9 @@ int mote__catalog_read(mote__catalog *c, mote__store *s, mote__index *x, mote_er
 {
     uint8_t *image = NULL;
     size_t room = 0;
-    *c = (mote__catalog){ .everything = !mote__catalog_has_choice(s) };
+    *c = (mote__catalog){ .everything = !mote__catalog_has_choice(s),
+                          .meter = &s->meter,
+                          .blocks.meter = &s->meter };
     int rc = mote__index_all(x, take_block, c);
     if (!rc && !c->rc)
         rc = mote__index_all_snapshots(x, take_snap, c);
@@ -268,14 +261,14 @@ int mote__catalog_read(mote__catalog *c, mote__store *s, mote__index *x, mote_er
         mote__fail(err, rc, "%s: %s", s->dir, x->why);
     rc = rc ? rc : c->rc;
     if (!rc)
-        rc = map_make(&c->block_map, c->blocks.list, c->blocks.n, sizeof *c->blocks.list);
+        rc = map_make(&c->block_map, c->meter, c->blocks.list, c->blocks.n, sizeof *c->blocks.list);
     if (!rc)
-        rc = map_make(&c->snap_map, c->snaps, c->n_snaps, sizeof *c->snaps);
+        rc = map_make(&c->snap_map, c->meter, c->snaps, c->n_snaps, sizeof *c->snaps);
     c->of_block_room = c->blocks.n;
     c->of_snap_room = c->n_snaps;
-    c->of_block = mote__alloc(NULL, MOTE_MEM_OTHER,
+    c->of_block = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
                               mote__mul(c->of_block_room + 1, sizeof *c->of_block));
-    c->of_snap = mote__alloc(NULL, MOTE_MEM_OTHER,
+    c->of_snap = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
                              mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
     if (!rc && (!c->of_block || !c->of_snap))
         rc = MOTE_ENOMEM;
@@ -290,7 +283,7 @@ int mote__catalog_read(mote__catalog *c, mote__store *s, mote__index *x, mote_er
         c->of_snap[i] = context_of_snapshot(c, s, &c->snaps[i]);
         rc = c->rc;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
     if (!rc)
         add_up(c);
     else if (rc == MOTE_ENOMEM)
@@ -304,18 +297,18 @@ void mote__catalog_end(mote__catalog *c)
 {
     mote__entries_end(&c->blocks);
     if (c->of_block)
-        mote__free(NULL, MOTE_MEM_OTHER, c->of_block,
+        mote__free(c->meter, MOTE_MEM_SCRATCH, c->of_block,
                    mote__mul(c->of_block_room + 1, sizeof *c->of_block));
     if (c->of_snap)
-        mote__free(NULL, MOTE_MEM_OTHER, c->of_snap,
+        mote__free(c->meter, MOTE_MEM_SCRATCH, c->of_snap,
                    mote__mul(c->of_snap_room + 1, sizeof *c->of_snap));
-    mote__free(NULL, MOTE_MEM_OTHER, c->snaps, mote__mul(c->snap_room, sizeof *c->snaps));
-    mote__free(NULL, MOTE_MEM_OTHER, c->contexts, mote__mul(c->context_room, sizeof *c->contexts));
+    mote__list_free(c->meter, MOTE_MEM_SCRATCH, c->snaps, c->snap_room, sizeof *c->snaps);
+    mote__list_free(c->meter, MOTE_MEM_SCRATCH, c->contexts, c->context_room, sizeof *c->contexts);
     if (c->block_map.at)
-        mote__free(NULL, MOTE_MEM_OTHER, c->block_map.at,
+        mote__free(c->meter, MOTE_MEM_SCRATCH, c->block_map.at,
                    mote__mul(c->block_map.size, sizeof(uint32_t)));
     if (c->snap_map.at)
-        mote__free(NULL, MOTE_MEM_OTHER, c->snap_map.at,
+        mote__free(c->meter, MOTE_MEM_SCRATCH, c->snap_map.at,
                    mote__mul(c->snap_map.size, sizeof(uint32_t)));
     *c = (mote__catalog){ 0 };
 }

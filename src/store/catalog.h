@@ -32,7 +32,8 @@ typedef struct mote__catalog {
     mote__catalog_context *contexts;
     size_t n_contexts, context_room, n_chosen;
     mote__catalog_map block_map, snap_map;
-    int everything; /* no only_... parameter was given */
+    mote__meter *meter; /* borrowed; MOTE_MEM_SCRATCH */
+    int everything;     /* no only_... parameter was given */
     int rc;
 } mote__catalog;
 

@@ -2,6 +2,7 @@
  * words. Nothing here opens a store. */
 #include <string.h>
 
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "store/impl.h"
 
@@ -55,7 +56,7 @@ int mote_store_check_json(const char *place, int timeout_ms, char **text, mote_e
     if (rc)
         return rc;
     json_t *o = json_object();
-    json_object_set_new(o, "failed", json_integer((json_int_t)failures));
+    mote__json_put_u64(o, "failed", failures);
     json_object_set_new(o, "servers", list);
     return mote__store_json(o, text, err);
 }

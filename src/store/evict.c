@@ -24,25 +24,16 @@ static int failed(mote__store *s, int rc, const char *what)
 
 int mote__entries_add(mote__entries *l, const mote__entry *e)
 {
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        mote__entry *list = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *list));
-        if (!list)
-            return MOTE_ENOMEM;
-        if (l->n)
-            memcpy(list, l->list, l->n * sizeof *list);
-        mote__free(NULL, MOTE_MEM_OTHER, l->list, mote__mul(l->room, sizeof *list));
-        l->list = list;
-        l->room = room;
-    }
+    if (mote__list_grow(l->meter, MOTE_MEM_SCRATCH, &l->list, l->n, &l->room, sizeof *e))
+        return MOTE_ENOMEM;
     l->list[l->n++] = *e;
     return 0;
 }
 
 void mote__entries_end(mote__entries *l)
 {
-    mote__free(NULL, MOTE_MEM_OTHER, l->list, mote__mul(l->room, sizeof *l->list));
-    *l = (mote__entries){ 0 };
+    mote__list_free(l->meter, MOTE_MEM_SCRATCH, l->list, l->room, sizeof *l->list);
+    *l = (mote__entries){ .meter = l->meter };
 }
 
 /* ---- candidates: a heap, the next victim on top ---- */
@@ -89,6 +80,7 @@ static int add(void *ctx, const mote__index_any *row)
 
 int mote__victims_find(mote__store *s, mote__victims *v, size_t max)
 {
+    v->heap.meter = &s->meter;
     int rc = mote__index_leaves(&s->writer, v->before, max, add, v);
     return rc ? rc : v->rc;
 }
@@ -222,7 +214,8 @@ static int note_idle(void *ctx, const mote__index_any *row)
 
 int mote__punch_idle(mote__store *s, uint32_t but_payload, uint64_t enough, uint64_t *bytes)
 {
-    mote__place *places = mote__alloc(NULL, MOTE_MEM_OTHER, PUNCH * sizeof *places), last = { 0 };
+    mote__place *places = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, PUNCH * sizeof *places),
+                last = { 0 };
     int64_t slot = -1;
     int rc = places ? 0 : MOTE_ENOMEM;
     *bytes = 0;
@@ -239,7 +232,7 @@ int mote__punch_idle(mote__store *s, uint32_t but_payload, uint64_t enough, uint
         rc = mote__punch(s, places, n, &more);
         *bytes += more;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, places, PUNCH * sizeof *places);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, places, PUNCH * sizeof *places);
     return rc;
 }
 
@@ -262,7 +255,7 @@ int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
     int rc = s->no_punch ? 0 : mote__punch_idle(s, own_payload, bytes, &freed);
     if (rc || (planned = freed) >= bytes)
         return rc ? rc : 1;
-    mote__place *others = mote__alloc(NULL, MOTE_MEM_OTHER, MAX * sizeof *others);
+    mote__place *others = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, MAX * sizeof *others);
     size_t n_others = 0, n = 0;
     rc = others ? mote__victims_find(s, &v, MAX) : MOTE_ENOMEM;
     if (!rc)
@@ -285,16 +278,14 @@ int mote__make_room(mote__store *s, uint64_t bytes, uint32_t own_payload,
     } else {
         if (n)
             mote__doubts_end(s);
-        pthread_mutex_lock(&s->mutex);
-        s->counts.evicted_blocks += n;
-        pthread_mutex_unlock(&s->mutex);
+        mote__count(&s->counts.evicted_blocks, n);
         if (n_others)
             qsort(others, n_others, sizeof *others, by_place);
         rc = mote__punch(s, others, n_others, &more);
         rc = rc ? rc : freed + more > 0;
     }
     mote__victims_end(&v);
-    mote__free(NULL, MOTE_MEM_OTHER, others, MAX * sizeof *others);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, others, MAX * sizeof *others);
     return rc;
 }
 
@@ -357,7 +348,7 @@ void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t
 int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n)
 {
     mote__index *x = &s->writer;
-    mote__entries path = { 0 };
+    mote__entries path = { .meter = &s->meter };
     size_t at = 0;
     int rc = 0;
     while (!rc && (at < n_tops || path.n)) {
@@ -398,6 +389,7 @@ typedef struct chosen {
     uint8_t (*keys)[MOTE_STORE_ID];
     size_t n, room;
     uint64_t bytes;
+    mote__meter *meter;
     int rc;
 } chosen;
 static int choose(void *ctx, const mote__index_any *row)
@@ -410,65 +402,24 @@ static int choose(void *ctx, const mote__index_any *row)
         return 1;
     if (c->by->keep && c->by->keep(c->by->keep_ctx, e))
         return 0;
-    if (c->n == c->room) {
-        size_t room = c->room ? 2 * c->room : 64;
-        uint8_t(*keys)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER,
-                                                    mote__mul(room, sizeof *keys));
-        if (!keys)
-            return c->rc = MOTE_ENOMEM;
-        if (c->n)
-            memcpy(keys, c->keys, c->n * sizeof *keys);
-        mote__free(NULL, MOTE_MEM_OTHER, c->keys, mote__mul(c->room, sizeof *keys));
-        c->keys = keys;
-        c->room = room;
-    }
+    if (mote__list_grow(c->meter, MOTE_MEM_SCRATCH, &c->keys, c->n, &c->room, sizeof *c->keys))
+        return c->rc = MOTE_ENOMEM;
     memcpy(c->keys[c->n++], e->key, MOTE_STORE_ID);
     c->bytes -= e->bytes < c->bytes ? e->bytes : c->bytes;
     return 0;
 }
 
-/* Entries first, their files after them and only where nobody has put the same snapshot meanwhile,
- * as mote__drop_snapshot does; many to a transaction. */
-static int drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], size_t n)
-{
-    mote__index *x = &s->writer;
-    mote__snap_entry e;
-    int rc = mote__index_begin(x);
-    for (size_t i = 0; i < n && !rc; i++) {
-        mote__recent_drop(&s->recent, keys[i]);
-        rc = mote__index_snapshot_drop(x, keys[i]);
-    }
-    if (!rc)
-        rc = mote__index_commit(x);
-    if (!rc)
-        rc = mote__index_begin(x);
-    if (rc) {
-        mote__index_rollback(x);
-        return failed(s, rc, "dropping snapshots");
-    }
-    for (size_t i = 0; i < n; i++) {
-        char name[64], path[4200];
-        mote__snap_name(name, keys[i]);
-        mote__store_path(s, path, name);
-        if (mote__index_snapshot_get(x, keys[i], &e) == MOTE_INDEX_NONE)
-            s->io->unlink(s->io->ctx, path);
-    }
-    if (mote__index_commit(x))
-        mote__index_rollback(x);
-    return 0;
-}
-
 int mote__remove_snapshots(mote__store *s, const mote__snap_choice *by, uint64_t *n)
 {
-    chosen c = { .by = by, .bytes = by->bytes ? by->bytes : UINT64_MAX };
+    chosen c = { .by = by, .bytes = by->bytes ? by->bytes : UINT64_MAX, .meter = &s->meter };
     int rc = by->orphans ? mote__index_snapshot_orphans(&s->writer, choose, &c)
                          : mote__index_all_snapshots(&s->writer, choose, &c);
     rc = rc ? failed(s, rc, "choosing snapshots") : c.rc;
     for (size_t i = 0; i < c.n && !rc; i += 256) {
         size_t k = c.n - i < 256 ? c.n - i : 256;
-        rc = drop_snapshots(s, (const uint8_t(*)[MOTE_STORE_ID])c.keys + i, k);
+        rc = mote__drop_snapshots(s, (const uint8_t(*)[MOTE_STORE_ID])c.keys + i, k);
         *n += rc ? 0 : k;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, c.keys, mote__mul(c.room, sizeof *c.keys));
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, c.keys, c.room, sizeof *c.keys);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* The files of a store's directory, as names: opened so that nobody waits and no link is followed,
  * put out of the way without overwriting anything. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -67,6 +68,28 @@ int mote__store_clear_name(mote__store *s, const char *name)
     if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
         return s->io->unlink(s->io->ctx, path) ? errno : 0;
     return mote__store_set_aside(s, name, mote__file_problem(S_ISDIR(st.st_mode) ? EISDIR : ENXIO));
+}
+
+int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
+                     int (*f)(void *ctx, const char *digits), void *ctx)
+{
+    DIR *d = opendir(s->dir);
+    if (!d)
+        return MOTE_EIO;
+    size_t n = strlen(prefix);
+    int rc = 0;
+    for (struct dirent *e; !rc && (e = readdir(d)) != NULL;) {
+        char middle[64];
+        if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + digits + 5 ||
+            strcmp(e->d_name + n + digits, ".mote") ||
+            strspn(e->d_name + n, "0123456789abcdef") < digits || digits >= sizeof middle)
+            continue;
+        memcpy(middle, e->d_name + n, digits);
+        middle[digits] = 0;
+        rc = f(ctx, middle);
+    }
+    closedir(d);
+    return rc;
 }
 
 void mote__store_judge_dir(mote__store *s)

@@ -1,6 +1,6 @@
 /* The store from inside. Locks, in the order in which they are taken: `write_mutex` (the writing
  * connection, and everything that changes files), `read_mutex` (the reading connection),
- * `files_mutex`, `mutex` (queue, counters), `log_mutex`. The remote tier's are in
+ * `files_mutex`, `mutex` (queue, times of use), `log_mutex`. The remote tier's are in
  * store/remote/remote.h. */
 #ifndef MOTE_STORE_IMPL_H
 #define MOTE_STORE_IMPL_H
@@ -70,6 +70,9 @@ struct mote_store {
     const mote__store_io *io;
     mote__store_tuning tuning;
     mote__vfs *vfs;
+    /* All that the store holds: OTHER, queues and tables; SCRATCH, while a function runs;
+     * KV_WINDOW, the newest snapshots. */
+    mote__meter meter;
     mote__tier *tier; /* of mote__tier_remote; NULL: the directory alone */
     uint64_t budget, snap_budget;
     int64_t ttl, snap_ttl; /* seconds; negative: never */
@@ -102,7 +105,11 @@ struct mote_store {
     /* used since the last write of times; [MOTE_STORE_TOUCHED] */
     uint8_t (*touched)[MOTE_STORE_ID];
     size_t n_touched;
-    mote__store_counts counts;
+    struct {
+#define MOTE_X(name) _Atomic uint64_t name;
+        MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
+    } counts;
     mote__recent recent;    /* snapshots in memory; its lock is taken last */
     uint64_t rebuilds_told; /* by verify */
     _Atomic int damaged;    /* the index gave nonsense: it must be made anew */
@@ -118,6 +125,12 @@ struct mote_store {
     size_t n_said;
 };
 
+/* One more, or n more, of what `counts` counts; from any thread. */
+static inline void mote__count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
 /* ---- store.c ---- */
 int64_t mote__store_now(const mote__store *s);
 /* One line; the same one again within a minute is left out. */
@@ -125,7 +138,7 @@ void mote__store_log(mote__store *s, const char *fmt, ...) __attribute__((format
 /* An index call failed: says so, and marks a damaged index. Returns rc. */
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what);
 void mote__store_path(const mote__store *s, char path[4200], const char *name);
-/* ---- file.c: files of the directory ---- */
+/* ---- files.c: files of the directory ---- */
 /* Opens a regular file that is no symbolic link, without waiting for anybody. -1 and errno: ENXIO
  * where it is something else. */
 int mote__store_open_file(const mote__store *s, const char *path, int flags, mode_t mode);
@@ -138,10 +151,19 @@ int mote__store_clear_name(mote__store *s, const char *name);
 /* Renames it to NAME.aside, or .aside-2 and so on, never over anything, and says so with `why`. 0
  * or errno. */
 int mote__store_set_aside(mote__store *s, const char *name, const char *why);
+/* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
+int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
+                     int (*f)(void *ctx, const char *digits), void *ctx);
 /* A word about a directory that others may write. */
 void mote__store_judge_dir(mote__store *s);
 /* With write_mutex held: make a damaged index usable again; 0 when it is usable. */
 int mote__store_revive(mote__store *s);
+/* For the functions that change a store: write_mutex taken and the index usable, or an error (and
+ * nothing taken). */
+int mote__store_enter(mote__store *s, mote_err *err);
+/* where that failed: with an empty store */
+int mote__store_begin_anew(mote__store *s, mote_err *err);
+void mote__store_leave(mote__store *s);
 /* ---- care.c: the index compared with the files, with write_mutex held ---- */
 /* short: no more than a header's bytes, as a crash may leave it; what is unreadable may be sound.
  */
@@ -150,7 +172,8 @@ typedef enum mote__segment_state {
     MOTE_SEGMENT_GONE,
     MOTE_SEGMENT_SHORT,
     MOTE_SEGMENT_FOREIGN,
-    MOTE_SEGMENT_UNREADABLE
+    MOTE_SEGMENT_UNREADABLE,
+    MOTE_SEGMENT_NO_MEMORY /* it was not looked at */
 } mote__segment_state;
 /* What is behind a segment's name, and the sizes that its header or, where that is damaged, its
  * first whole slot gives. mend: a damaged header is written again. *why: what is wrong, with the
@@ -177,9 +200,6 @@ void mote__store_remove_all(mote__store *s);
 void mote__store_sort_out(mote__store *s);
 /* With write_mutex held, in any state (store.c). wipe: nothing is kept. */
 int mote__store_rebuild_now(mote__store *s, int wipe, mote__rebuilt *r, mote_err *err);
-/* Calls f for each file called <prefix><digits>.mote; the name without both goes along. */
-int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
-                     int (*f)(void *ctx, const char *digits), void *ctx);
 
 /* ---- segment.c ---- */
 void mote__segment_name(char name[32], uint32_t id);
@@ -200,7 +220,7 @@ int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mo
 int mote__slot_lock(mote__store *s, const mote__place *p); /* 0: ours now */
 void mote__slot_unlock(mote__store *s, const mote__place *p);
 /* Read and check a whole slot. payload: slot_bytes of room, which the payload begins at
- * [MOTE_SLOT_HEAD]. 0, MOTE_EFORMAT (*why) or MOTE_EIO. */
+ * [MOTE_SLOT_HEAD]. 0, MOTE_EFORMAT (*why), MOTE_EIO, or MOTE_ENOMEM: it was not looked at. */
 int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__slot *slot,
                     const char **why);
 /* What an index entry promises, compared with what the slot says. */
@@ -220,6 +240,7 @@ int mote__sync_segment(mote__store *s, uint32_t id); /* 0, or errno */
 typedef struct mote__entries {
     mote__entry *list;
     size_t n, room;
+    mote__meter *meter; /* borrowed; MOTE_MEM_SCRATCH */
 } mote__entries;
 int mote__entries_add(mote__entries *l, const mote__entry *e); /* 0 or MOTE_ENOMEM */
 void mote__entries_end(mote__entries *l);
@@ -273,7 +294,7 @@ int mote__queue_start(mote__store *s);
 void mote__queue_stop(mote__store *s);
 /* 0: taken; the item is freed either way in the end */
 int mote__queue_push(mote__store *s, mote__item *item, int even_if_full);
-void mote__item_free(mote__item *item);
+void mote__item_free(mote__store *s, mote__item *item);
 /* Extend `chain` as mote__store_match does, by blocks that wait to be written or are being written:
  * shared where `pool` is theirs. */
 size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mote__store_want *want,
@@ -290,27 +311,27 @@ void mote__queue_drop(mote__store *s, const mote__entry *e); /* a damaged block 
 void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key);
 void mote__store_expire(mote__store *s, size_t max, uint64_t *n_blocks, uint64_t *n_snapshots);
 
-/* ---- snapshot.c ---- */
+/* ---- snapshot_file.c ---- */
 void mote__snap_name(char name[64], const uint8_t *key);
-/* 0, ENODATA, errno; mote__free(NULL, OTHER, file, n) */
+/* 0, ENODATA, errno; the file is the store's MOTE_MEM_SCRATCH */
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n);
 /* 1: the file is what the entry promises */
 int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e);
 /* what the index will say of a queued one, used now */
 mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it);
-void mote__write_snapshot(mote__store *s, mote__item *item);  /* write_mutex held */
-void mote__drop_snapshot(mote__store *s, const uint8_t *key); /* write_mutex held */
+void mote__write_snapshot(mote__store *s, mote__item *item); /* write_mutex held */
+/* Both with write_mutex held, outside a transaction. Entries and files; 0 or negative. */
+int mote__drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], size_t n);
+void mote__drop_snapshot(mote__store *s, const uint8_t *key);
 int mote__snap_make_room(mote__store *s, uint64_t bytes, uint64_t *n_dropped);
 
-/* ---- json.c ---- */
+/* ---- stat_json.c ---- */
 /* Hands the tree over as text; drops the reference. */
 int mote__store_json(json_t *root, char **text, mote_err *err);
-/* For the functions that change a store: write_mutex taken and the index usable, or an error (and
- * nothing taken). */
-int mote__store_enter(mote__store *s, mote_err *err);
-/* where that failed: with an empty store */
-int mote__store_begin_anew(mote__store *s, mote_err *err);
-void mote__store_leave(mote__store *s);
+
+/* ---- stats.c ---- */
+/* As mote_store_get_stats, and says what is wrong with the index. */
+int mote__store_stats(mote__store *s, mote_store_stats *m, mote_err *err);
 /* What the files take on the disk: segments; index, lock and notes; snapshots. */
 void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
                       uint64_t *snapshots);

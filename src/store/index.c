@@ -1,10 +1,12 @@
+/* The statements of the index, and its rows: what is asked of it, and what of an answer is
+ * believed. How statements are run is in index_db.c. */
 #include "store/index.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+#include "store/index_db.h"
 
 #define BLOCK_COLUMNS                                                                      \
     "b.id, b.parent, b.segment, b.slot, b.generation, b.approximate, b.n_blocks, b.used, " \
@@ -18,32 +20,6 @@
 #define SNAP                                                                                   \
     "SELECT key, tokens, chain, n_blocks, n_exact, approximate, n_tail, bytes, created, used " \
     "FROM snapshot "
-
-static const char schema[] =
-    "CREATE TABLE segment(id INTEGER PRIMARY KEY AUTOINCREMENT, slot_bytes INTEGER NOT NULL, "
-    "payload_bytes INTEGER NOT NULL,"
-    " n_slots INTEGER NOT NULL);"
-    "CREATE TABLE block(id BLOB PRIMARY KEY NOT NULL, parent BLOB NOT NULL, segment INTEGER NOT "
-    "NULL, slot INTEGER NOT NULL,"
-    " generation INTEGER NOT NULL, approximate INTEGER NOT NULL, n_blocks INTEGER NOT NULL, used "
-    "INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX block_parent ON block(parent);"
-    "CREATE UNIQUE INDEX block_slot ON block(segment, slot);"
-    "CREATE INDEX block_used ON block(used, n_blocks DESC);"
-    "CREATE TABLE free(segment INTEGER NOT NULL, slot INTEGER NOT NULL, generation INTEGER NOT "
-    "NULL, hole INTEGER NOT NULL,"
-    " PRIMARY KEY(segment, slot)) WITHOUT ROWID;"
-    "CREATE TABLE snapshot(key BLOB PRIMARY KEY NOT NULL, tokens BLOB NOT NULL, chain BLOB NOT "
-    "NULL, n_blocks INTEGER NOT NULL,"
-    " n_exact INTEGER NOT NULL, approximate INTEGER NOT NULL, n_tail INTEGER NOT NULL, bytes "
-    "INTEGER NOT NULL,"
-    " created INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX snapshot_tokens ON snapshot(tokens);"
-    /* says the same as user_version: two flips do not look like a new version */
-    "CREATE TABLE meta(version INTEGER NOT NULL);"
-    "INSERT INTO meta VALUES(1);";
-
-enum { APPLICATION_ID = 0x4d4f5445 }; /* "MOTE" */
 
 enum {
     BEGIN,
@@ -102,7 +78,7 @@ enum {
 };
 static_assert((int)N_STATEMENTS <= (int)MOTE_INDEX_STATEMENTS, "room for the statements");
 
-static const char *const sql[N_STATEMENTS] = {
+const char *const mote__index_sql[MOTE_INDEX_STATEMENTS] = {
     [BEGIN] = "BEGIN IMMEDIATE",
     [COMMIT] = "COMMIT",
     [ROLLBACK] = "ROLLBACK",
@@ -206,83 +182,6 @@ static const char *const sql[N_STATEMENTS] = {
         "= zeroblob(16))",
 };
 
-/* ---- plumbing ---- */
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-int64_t mote__waiting_left(mote__waiting *w)
-{
-    int64_t missing = (atomic_load(&w->full_at) - now_ms() + 9) / 10;
-    return missing < 0 ? w->limit_ms : missing < w->limit_ms ? w->limit_ms - missing : 0;
-}
-
-void mote__waiting_given_up(mote__waiting *w, int64_t waited_ms)
-{
-    int64_t now = now_ms(), at = atomic_load(&w->full_at);
-    atomic_store(&w->full_at, (at > now ? at : now) + 10 * waited_ms);
-}
-
-/* SQLite asks, n-th time for one lock, whether to try again. */
-static int wait_again(void *ctx, int n)
-{
-    mote__index *x = ctx;
-    if (n == 0)
-        x->wait_began = now_ms();
-    int64_t waited = now_ms() - x->wait_began;
-    if (!x->waiting || waited >= mote__waiting_left(x->waiting)) {
-        if (x->waiting)
-            mote__waiting_given_up(x->waiting, waited);
-        return 0;
-    }
-    nanosleep(&(struct timespec){ 0, n < 20 ? 500000 : 2000000 }, NULL);
-    return 1;
-}
-
-static int failed(mote__index *x, int rc)
-{
-    int moved = rc == SQLITE_READONLY_DBMOVED; /* removed, or another one is in its place */
-    rc &= 0xff;
-    x->busy = rc == SQLITE_BUSY;
-    x->full = rc == SQLITE_FULL;
-    x->was_full |= x->full;
-    if (x->busy)
-        snprintf(x->why, sizeof x->why, "another process holds it and does not let go");
-    else if (x->full)
-        snprintf(x->why, sizeof x->why, "no room (a full disk, or the process's limit for files)");
-    else if (moved)
-        snprintf(x->why, sizeof x->why, "it was removed");
-    else
-        snprintf(x->why, sizeof x->why, "%s", x->db ? sqlite3_errmsg(x->db) : sqlite3_errstr(rc));
-    return moved || rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB || rc == SQLITE_MISMATCH ||
-                   rc == SQLITE_ERROR
-               ? MOTE_EFORMAT
-               : MOTE_EIO;
-}
-
-/* The statement, ready to be bound; NULL: x->why says. */
-static sqlite3_stmt *statement(mote__index *x, int which, int *rc)
-{
-    *rc = SQLITE_OK;
-    if (!x->db) {
-        snprintf(x->why, sizeof x->why, "the index is closed");
-        *rc = SQLITE_MISUSE;
-        return NULL;
-    }
-    if (!x->statements[which])
-        *rc = sqlite3_prepare_v3(x->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
-                                 &x->statements[which], NULL);
-    return x->statements[which];
-}
-
-typedef struct arg {
-    const uint8_t *blob;
-    int64_t number;
-} arg;
 #define B(p)        \
     {               \
         .blob = (p) \
@@ -292,54 +191,12 @@ typedef struct arg {
         .number = (int64_t)(v) \
     }
 
-static int bind(sqlite3_stmt *s, const arg *args, int n)
-{
-    int rc = SQLITE_OK;
-    for (int i = 0; i < n && rc == SQLITE_OK; i++)
-        rc = args[i].blob ? sqlite3_bind_blob(s, i + 1, args[i].blob, MOTE_STORE_ID, SQLITE_STATIC)
-                          : sqlite3_bind_int64(s, i + 1, args[i].number);
-    return rc;
-}
-
-/* Runs one statement and calls `take` for its rows, at most max. 0: at least one row, or none
- * expected (take NULL). */
-typedef int (*take_row)(sqlite3_stmt *s, void *to); /* non-zero: a value that cannot be */
-static int run(mote__index *x, int which, const arg *args, int n_args, take_row take, void *to,
-               size_t stride, size_t max, size_t *n_rows)
-{
-    int rc;
-    sqlite3_stmt *s = statement(x, which, &rc);
-    if (!s)
-        return x->db ? failed(x, rc) : MOTE_EIO;
-    size_t n = 0;
-    int bad = 0;
-    rc = bind(s, args, n_args);
-    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
-        rc = sqlite3_step(s);
-        if (rc != SQLITE_ROW)
-            break;
-        if (n < max && take && !bad)
-            bad = take(s, (char *)to + n * stride);
-        if (++n >= max)
-            break;
-    }
-    int result = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : failed(x, rc);
-    sqlite3_reset(s);
-    sqlite3_clear_bindings(s);
-    if (n_rows)
-        *n_rows = n;
-    if (result)
-        return result;
-    if (bad) {
-        snprintf(x->why, sizeof x->why, "a value that cannot be");
-        return MOTE_EFORMAT;
-    }
-    return n || n_rows || !take ? 0 : MOTE_INDEX_NONE;
-}
-#define ARGS(...) \
-    (const arg[]){ __VA_ARGS__ }, (int)(sizeof((const arg[]){ __VA_ARGS__ }) / sizeof(arg))
-#define ONE(x, which, take, to, ...) run(x, which, ARGS(__VA_ARGS__), take, to, 0, 1, NULL)
-#define DO(x, which, ...) run(x, which, ARGS(__VA_ARGS__), NULL, NULL, 0, 1, NULL)
+#define ARGS(...)                             \
+    (const mote__index_arg[]){ __VA_ARGS__ }, \
+        (int)(sizeof((const mote__index_arg[]){ __VA_ARGS__ }) / sizeof(mote__index_arg))
+#define ONE(x, which, take, to, ...) \
+    mote__index_run(x, which, ARGS(__VA_ARGS__), take, to, 0, 1, NULL)
+#define DO(x, which, ...) mote__index_run(x, which, ARGS(__VA_ARGS__), NULL, NULL, 0, 1, NULL)
 
 static int blob(sqlite3_stmt *s, int column, uint8_t *to)
 {
@@ -481,134 +338,7 @@ static int take_three(sqlite3_stmt *s, void *to)
     return 0;
 }
 
-/* ---- opening ---- */
-
-void mote__index_close(mote__index *x)
-{
-    for (int i = 0; i < N_STATEMENTS; i++)
-        sqlite3_finalize(x->statements[i]);
-    memset(x->statements, 0, sizeof x->statements);
-    if (x->db)
-        sqlite3_close_v2(x->db);
-    x->db = NULL;
-}
-
-/* The one number that a query gives. */
-static int pragma_number(mote__index *x, const char *text, int64_t *value)
-{
-    sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(x->db, text, -1, &s, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_step(s);
-    *value = rc == SQLITE_ROW ? sqlite3_column_int64(s, 0) : 0;
-    sqlite3_finalize(s);
-    return rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_ERROR : rc;
-}
-
-/* "file:" and the path with the characters that mean something in a URI written as %xx, and one '/'
- * at most before it: two would begin the name of a host. */
-static int uri(char *dst, size_t n, const char *path, const char *query)
-{
-    size_t k = (size_t)snprintf(dst, n, "file:");
-    while (path[0] == '/' && path[1] == '/')
-        path++;
-    for (; *path; path++) {
-        if (k + 4 >= n)
-            return 1;
-        if (strchr("%?#", *path))
-            k += (size_t)snprintf(dst + k, n - k, "%%%02x", (unsigned char)*path);
-        else
-            dst[k++] = *path;
-    }
-    return (size_t)snprintf(dst + k, n - k, "%s", query) >= n - k;
-}
-
-static int execute(mote__index *x, const char *text)
-{
-    return sqlite3_exec(x->db, text, NULL, NULL, NULL);
-}
-
-/* An earlier mote left the index in WAL mode, or there is a log of that kind: nobody else may use
- * it while that is changed. */
-static int set_up(mote__index *x, int writing)
-{
-    static const char settings[] = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; "
-                                   "PRAGMA mmap_size = 0; PRAGMA synchronous = FULL;"
-                                   "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096";
-    static const char journal[] =
-        "PRAGMA journal_mode = PERSIST; PRAGMA journal_size_limit = 524288";
-    int rc = execute(x, settings), wal = writing && (rc & 0xff) == SQLITE_CANTOPEN;
-    if (wal) {
-        rc = execute(x, "PRAGMA locking_mode = EXCLUSIVE");
-        if (rc == SQLITE_OK)
-            rc = execute(x, settings);
-    }
-    if (rc == SQLITE_OK && writing)
-        rc = execute(x, journal);
-    if (rc == SQLITE_OK && wal)
-        rc = execute(x, "PRAGMA locking_mode = NORMAL; SELECT count(*) FROM meta");
-    return rc;
-}
-
-int mote__index_open(mote__index *x, const char *path, mote__index_mode mode, const char *vfs,
-                     mote__waiting *waiting, mote_err *err)
-{
-    *x = (mote__index){ .waiting = waiting };
-    char name[3 * 4096 + 64];
-    if (uri(name, sizeof name, path, mode == MOTE_INDEX_IMMUTABLE ? "?immutable=1" : ""))
-        return mote__fail(err, MOTE_EIO, "%s: the path is too long", path);
-    /* whoever reads may have to undo what a dead process has left half done, so the file is opened
-     * for writing where it can be */
-    int access = mode == MOTE_INDEX_IMMUTABLE ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
-    int rc = sqlite3_open_v2(name, &x->db, SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | access, vfs);
-    int64_t application = 0, version = 0, meta = 0;
-    if (rc == SQLITE_OK) {
-        sqlite3_extended_result_codes(x->db, 1);
-        sqlite3_busy_handler(x->db, wait_again, x);
-        sqlite3_db_config(x->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-        rc = set_up(x, mode == MOTE_INDEX_WRITE);
-    }
-    if (rc == SQLITE_OK && mode == MOTE_INDEX_READ)
-        rc = execute(x, "PRAGMA query_only = ON");
-    if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
-        rc = sqlite3_exec(x->db,
-                          "PRAGMA page_size = 4096; PRAGMA journal_mode = MEMORY; PRAGMA "
-                          "application_id = 0x4d4f5445;"
-                          "PRAGMA user_version = 1; BEGIN",
-                          NULL, NULL, NULL);
-    if (rc == SQLITE_OK && mode == MOTE_INDEX_CREATE)
-        rc = sqlite3_exec(x->db, schema, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && mode != MOTE_INDEX_CREATE) {
-        rc = pragma_number(x, "PRAGMA application_id", &application);
-        if (rc == SQLITE_OK)
-            rc = pragma_number(x, "PRAGMA user_version", &version);
-        if (rc == SQLITE_OK)
-            rc = pragma_number(x, "SELECT version FROM meta", &meta);
-        if (rc == SQLITE_OK && application == APPLICATION_ID && version > MOTE_STORE_VERSION &&
-            meta == version) {
-            mote__index_close(x);
-            return mote__fail(err, MOTE_EVERSION, "%s: store version %lld, the newest known is %d",
-                              path, (long long)version, MOTE_STORE_VERSION);
-        }
-        if (rc == SQLITE_OK &&
-            (application != APPLICATION_ID || version != MOTE_STORE_VERSION || meta != version))
-            rc = SQLITE_NOTADB;
-        for (int i = 0; i < N_STATEMENTS && rc == SQLITE_OK; i++)
-            statement(x, i, &rc);
-    }
-    if (rc == SQLITE_OK)
-        return 0;
-    int code = failed(x, rc), busy = x->busy, full = x->full;
-    mote__fail(err, code, "%s: %s", path,
-               rc == SQLITE_NOTADB ? "not an index of this store" : x->why);
-    char why[sizeof x->why];
-    memcpy(why, x->why, sizeof why);
-    mote__index_close(x);
-    memcpy(x->why, why, sizeof why);
-    x->busy = busy;
-    x->full = full;
-    return code;
-}
+/* ---- transactions, and all of it at once ---- */
 
 int mote__index_check(mote__index *x)
 {
@@ -617,7 +347,7 @@ int mote__index_check(mote__index *x)
                    : SQLITE_MISUSE;
     if (rc == SQLITE_OK)
         rc = sqlite3_step(s);
-    int result = rc == SQLITE_ROW ? 0 : failed(x, rc);
+    int result = rc == SQLITE_ROW ? 0 : mote__index_failed(x, rc);
     const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
     if (!result && (!text || strcmp(text, "ok"))) {
         snprintf(x->why, sizeof x->why, "%s", text ? text : "no answer");
@@ -626,7 +356,7 @@ int mote__index_check(mote__index *x)
     sqlite3_finalize(s);
     uint64_t wrong = 0;
     if (!result)
-        result = run(x, UNCOUNTED, NULL, 0, take_u64, &wrong, 0, 1, NULL);
+        result = mote__index_run(x, UNCOUNTED, NULL, 0, take_u64, &wrong, 0, 1, NULL);
     if (!result && wrong) {
         snprintf(x->why, sizeof x->why, "its rows do not fit together");
         result = MOTE_EFORMAT;
@@ -634,33 +364,34 @@ int mote__index_check(mote__index *x)
     return result;
 }
 
-/* ---- transactions ---- */
-
 int mote__index_begin(mote__index *x)
 {
-    int rc = run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL);
+    int rc = mote__index_run(x, BEGIN, NULL, 0, NULL, NULL, 0, 1, NULL);
     x->changes = rc ? 0 : 1 + sqlite3_total_changes64(x->db);
     return rc;
 }
 int mote__index_begin_read(mote__index *x)
 {
-    return run(x, BEGIN_READ, NULL, 0, NULL, NULL, 0, 1, NULL);
+    return mote__index_run(x, BEGIN_READ, NULL, 0, NULL, NULL, 0, 1, NULL);
 }
 /* SQLite takes the whole index for itself to commit, even where nothing was changed. */
 int mote__index_commit(mote__index *x)
 {
     int same = x->db && x->changes && x->changes == 1 + sqlite3_total_changes64(x->db);
     x->changes = 0;
-    return run(x, same ? ROLLBACK : COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL);
+    return mote__index_run(x, same ? ROLLBACK : COMMIT, NULL, 0, NULL, NULL, 0, 1, NULL);
 }
-int mote__index_nudge(mote__index *x) { return run(x, NUDGE, NULL, 0, NULL, NULL, 0, 1, NULL); }
+int mote__index_nudge(mote__index *x)
+{
+    return mote__index_run(x, NUDGE, NULL, 0, NULL, NULL, 0, 1, NULL);
+}
 void mote__index_rollback(mote__index *x)
 {
     if (!x->db || sqlite3_get_autocommit(x->db))
         return;
     char why[sizeof x->why];
     memcpy(why, x->why, sizeof why);
-    run(x, ROLLBACK, NULL, 0, NULL, NULL, 0, 1, NULL);
+    mote__index_run(x, ROLLBACK, NULL, 0, NULL, NULL, 0, 1, NULL);
     memcpy(x->why, why, sizeof why);
 }
 
@@ -680,8 +411,8 @@ int mote__index_free_generation(mote__index *x, uint32_t segment, uint32_t slot,
 int mote__index_free_slots(mote__index *x, uint32_t payload_bytes, mote__place *places, size_t max,
                            size_t *n)
 {
-    return run(x, FREE_SLOTS, ARGS(N(payload_bytes), N(max)), take_place, places, sizeof *places,
-               max, n);
+    return mote__index_run(x, FREE_SLOTS, ARGS(N(payload_bytes), N(max)), take_place, places,
+                           sizeof *places, max, n);
 }
 
 int mote__index_free_next(mote__index *x, uint32_t segment, int64_t slot, mote__place *place)
@@ -764,7 +495,7 @@ int mote__index_add_segment(mote__index *x, const mote__segment *s)
 int mote__index_new_segment_id(mote__index *x, uint32_t *id)
 {
     uint64_t v = 0;
-    int rc = run(x, NEW_SEGMENT_ID, NULL, 0, take_u64, &v, 0, 1, NULL);
+    int rc = mote__index_run(x, NEW_SEGMENT_ID, NULL, 0, take_u64, &v, 0, 1, NULL);
     if (!rc && (v == 0 || v >= UINT32_MAX)) {
         snprintf(x->why, sizeof x->why, "no segment number is left");
         rc = MOTE_EFORMAT;
@@ -800,8 +531,8 @@ int mote__index_segment_entries(mote__index *x, uint32_t id, uint64_t *n)
 int mote__index_census(mote__index *x, int of_free, int64_t after, mote__census *c, size_t max,
                        size_t *n)
 {
-    return run(x, of_free ? CENSUS_FREE : CENSUS_BLOCK, ARGS(N(after), N(max)), take_census, c,
-               sizeof *c, max, n);
+    return mote__index_run(x, of_free ? CENSUS_FREE : CENSUS_BLOCK, ARGS(N(after), N(max)),
+                           take_census, c, sizeof *c, max, n);
 }
 int mote__index_overlap(mote__index *x, int64_t segment, int64_t after, mote__place *p)
 {
@@ -823,11 +554,11 @@ int mote__index_drop_beyond(mote__index *x, int64_t segment, uint64_t slots, uin
 }
 int mote__index_drop_lost(mote__index *x, uint64_t *n_blocks)
 {
-    int rc = run(x, DROP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
+    int rc = mote__index_run(x, DROP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
     *n_blocks = rc ? 0 : (uint64_t)sqlite3_changes64(x->db);
     if (!rc)
-        rc = run(x, SNAP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
-    return rc ? rc : run(x, FREE_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
+        rc = mote__index_run(x, SNAP_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
+    return rc ? rc : mote__index_run(x, FREE_LOST, NULL, 0, NULL, NULL, 0, 1, NULL);
 }
 /* A day ahead is what clocks that differ may do. */
 int mote__index_mend_times(mote__index *x, int64_t now)
@@ -846,13 +577,13 @@ int mote__index_sum(mote__index *x, mote__index_sums *s)
 {
     uint64_t b[3], f[3], g[3], p[3];
     *s = (mote__index_sums){ 0 };
-    int rc = run(x, SUM_BLOCKS, NULL, 0, take_three, b, 0, 1, NULL);
+    int rc = mote__index_run(x, SUM_BLOCKS, NULL, 0, take_three, b, 0, 1, NULL);
     if (!rc)
-        rc = run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
+        rc = mote__index_run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
     if (!rc)
-        rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
+        rc = mote__index_run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
     if (!rc)
-        rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, p, 0, 1, NULL);
+        rc = mote__index_run(x, SUM_SNAPSHOTS, NULL, 0, take_three, p, 0, 1, NULL);
     if (!rc)
         *s = (mote__index_sums){ .blocks = b[0],
                                  .exact_blocks = b[1],
@@ -872,9 +603,9 @@ int mote__index_room(mote__index *x, uint64_t *bytes)
 {
     uint64_t f[3], g[3];
     *bytes = 0;
-    int rc = run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
+    int rc = mote__index_run(x, SUM_FREE, NULL, 0, take_three, f, 0, 1, NULL);
     if (!rc)
-        rc = run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
+        rc = mote__index_run(x, SUM_SEGMENTS, NULL, 0, take_three, g, 0, 1, NULL);
     if (!rc)
         *bytes = (g[2] > f[2] ? g[2] - f[2] : 0) + g[0] * MOTE_SEGMENT_HEADER;
     return rc;
@@ -920,7 +651,7 @@ int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
 {
     uint64_t v[3];
-    int rc = run(x, SUM_SNAPSHOTS, NULL, 0, take_three, v, 0, 1, NULL);
+    int rc = mote__index_run(x, SUM_SNAPSHOTS, NULL, 0, take_three, v, 0, 1, NULL);
     *bytes = rc ? 0 : v[1];
     return rc;
 }
@@ -961,7 +692,7 @@ int mote__index_each(mote__index *x, const char *head, const char *tail, const i
         }
     }
     if (!result && rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
-        result = failed(x, rc);
+        result = mote__index_failed(x, rc);
     sqlite3_finalize(s);
     return result;
 }

@@ -47,7 +47,7 @@ static int open_reads(walk *w, size_t n_reads)
                                                    .kernel_workers = 1,
                                                    .preadv = system ? NULL : s->io->preadv,
                                                    .preadv_ctx = s->io->ctx },
-                            NULL, NULL);
+                            &w->s->meter, NULL);
 }
 
 static void start(walk *w, load *l)
@@ -74,6 +74,7 @@ static void finish(walk *w, const load *l)
         load *other = done.tag;
         other->reading = 0;
         other->error = done.error;
+        mote__count(&w->s->counts.read_bytes, done.bytes);
     }
 }
 
@@ -171,9 +172,7 @@ static void note_ill(mote__store *s, ills *ill, const mote__entry *e, int bad, c
         return;
     }
     ill->damaged++;
-    pthread_mutex_lock(&s->mutex);
-    s->counts.damaged_blocks++;
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(&s->counts.damaged_blocks, 1);
     mote__queue_drop(s, e);
 }
 
@@ -236,11 +235,12 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
     ills ill = { 0 };
     walk w = { .s = s,
                .n_loads = s->tuning.reads_in_flight < room ? s->tuning.reads_in_flight : room };
-    mote__entry *entries = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *entries));
-    mote__chain *chains = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(room, sizeof *chains));
-    w.loads = mote__alloc(NULL, MOTE_MEM_OTHER, w.n_loads * sizeof *w.loads);
+    mote__entry *entries = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
+                                       mote__mul(room, sizeof *entries));
+    mote__chain *chains = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, mote__mul(room, sizeof *chains));
+    w.loads = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, w.n_loads * sizeof *w.loads);
     w.buffer_bytes = w.n_loads * BUFFER;
-    w.buffers = mote__map_pages(NULL, MOTE_MEM_OTHER, &w.buffer_bytes);
+    w.buffers = mote__map_pages(&s->meter, MOTE_MEM_SCRATCH, &w.buffer_bytes);
     if (entries && chains && w.loads && w.buffers) {
         plan(s, c, want, ids, max, *chain, entries, chains, &n);
         n = open_reads(&w, n) ? 0 : n;
@@ -279,17 +279,17 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
         give_up(&w, pool, &w.loads[i]);
     mote__reads_close(w.reads);
     if (used) {
+        mote__count(&s->counts.matched_blocks, used);
         pthread_mutex_lock(&s->mutex);
-        s->counts.matched_blocks += used;
         for (size_t i = 0; i < used && s->n_touched < MOTE_STORE_TOUCHED; i++)
             memcpy(s->touched[s->n_touched++], chains[i].id, MOTE_STORE_ID);
         pthread_mutex_unlock(&s->mutex);
         *chain = chains[used - 1];
     }
-    mote__unmap_pages(NULL, MOTE_MEM_OTHER, w.buffers, w.buffer_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, w.loads, w.n_loads * sizeof *w.loads);
-    mote__free(NULL, MOTE_MEM_OTHER, chains, mote__mul(room, sizeof *chains));
-    mote__free(NULL, MOTE_MEM_OTHER, entries, mote__mul(room, sizeof *entries));
+    mote__unmap_pages(&s->meter, MOTE_MEM_SCRATCH, w.buffers, w.buffer_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, w.loads, w.n_loads * sizeof *w.loads);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, chains, mote__mul(room, sizeof *chains));
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, entries, mote__mul(room, sizeof *entries));
     return used;
 }
 
@@ -344,5 +344,6 @@ size_t mote__store_match(mote__store *s, const mote__store_context *c, const mot
         if (!s->read_only)
             offer(s, c, ids, pool, blocks, began, chain);
     }
+    mote__count(&s->counts.missed_blocks, max - chain->n_blocks);
     return n;
 }

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_put.h"
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "base/map.h"
 #include "store/catalog.h"
 
 /* ---- format ---- */
@@ -213,17 +213,19 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
         if (i % 64 == 0 && tell(s, "exporting", (double)i / (double)(c->blocks.n + c->n_snaps)))
             rc = MOTE_ECANCELED;
         if (room < e->place.slot_bytes) {
-            mote__free(NULL, MOTE_MEM_OTHER, image, room);
+            mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
             room = e->place.slot_bytes;
-            image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
+            image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, room);
             if (!image) {
                 room = 0;
                 rc = MOTE_ENOMEM;
                 break;
             }
         }
-        if (!mote__slot_load(s, &e->place, image, &slot, &why) &&
-            !mote__slot_matches(&slot, e, &why)) {
+        int bad = mote__slot_load(s, &e->place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = bad;
+        } else if (!bad && !mote__slot_matches(&slot, e, &why)) {
             emit(o, MOTE_PORT_BLOCK, image, e->place.slot_bytes);
             sum->blocks++;
         } else {
@@ -236,7 +238,7 @@ static int export_blocks(out *o, const mote__catalog *c, exported *sum)
             pthread_mutex_unlock(&s->read_mutex);
         }
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
     return rc;
 }
 
@@ -254,8 +256,10 @@ static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
             continue;
         if (tell(s, "exporting", (double)(c->blocks.n + i) / (double)(c->blocks.n + c->n_snaps)))
             return MOTE_ECANCELED;
-        if (!mote__snap_load(s, c->snaps[i].key, &file, &n) &&
-            !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
+        int e = mote__snap_load(s, c->snaps[i].key, &file, &n);
+        if (e == ENOMEM)
+            return MOTE_ENOMEM;
+        if (!e && !mote__snapfile_read(&got, file, n, &tail, &blob, &why)) {
             emit(o, MOTE_PORT_SNAPSHOT, file, n);
             sum->snapshots++;
         } else {
@@ -263,7 +267,7 @@ static int export_snapshots(out *o, const mote__catalog *c, exported *sum)
             sum->damaged += !mote__index_snapshot_get(&s->reader, c->snaps[i].key, &now);
             pthread_mutex_unlock(&s->read_mutex);
         }
-        mote__free(NULL, MOTE_MEM_OTHER, file, n);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     }
     return 0;
 }
@@ -306,10 +310,10 @@ int mote_store_export_json(mote_store *s, const char *path, char **text, mote_er
                                                : "%s: out of memory",
                           s->dir);
     json_t *j = json_object();
-    json_object_set_new(j, "blocks", json_integer((json_int_t)sum.blocks));
-    json_object_set_new(j, "snapshots", json_integer((json_int_t)sum.snapshots));
-    json_object_set_new(j, "damaged", json_integer((json_int_t)sum.damaged));
-    json_object_set_new(j, "bytes", json_integer((json_int_t)o.at));
+    mote__json_put_u64(j, "blocks", sum.blocks);
+    mote__json_put_u64(j, "snapshots", sum.snapshots);
+    mote__json_put_u64(j, "damaged", sum.damaged);
+    mote__json_put_u64(j, "bytes", o.at);
     return mote__store_json(j, text, err);
 }
 
@@ -349,17 +353,18 @@ static int read_on(in *j, void *to, size_t n)
 static int read_record(in *j, uint8_t **data, size_t *room, size_t n)
 {
     *room = n < FIRST_BYTES ? n : FIRST_BYTES;
-    *data = mote__alloc(NULL, MOTE_MEM_OTHER, *room);
+    mote__meter *meter = &j->s->meter;
+    *data = mote__alloc(meter, MOTE_MEM_SCRATCH, *room);
     size_t done = 0;
     int e = *data ? 0 : ENOMEM;
     while (!e && done < n) {
         if (done == *room) {
             size_t more = *room > n / 2 ? n : 2 * *room;
-            uint8_t *grown = mote__alloc(NULL, MOTE_MEM_OTHER, more);
+            uint8_t *grown = mote__alloc(meter, MOTE_MEM_SCRATCH, more);
             if (!grown)
                 return ENOMEM;
             memcpy(grown, *data, done);
-            mote__free(NULL, MOTE_MEM_OTHER, *data, *room);
+            mote__free(meter, MOTE_MEM_SCRATCH, *data, *room);
             *data = grown;
             *room = more;
         }
@@ -369,14 +374,14 @@ static int read_record(in *j, uint8_t **data, size_t *room, size_t n)
     return e;
 }
 
-static void free_item(mote__item *it)
+static void free_item(mote__store *s, mote__item *it)
 {
     if (it)
-        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, it->file, it->file_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, it, sizeof *it);
 }
 
-/* What was read whole and checked is written. 0, or MOTE_EIO. */
+/* What was read whole and checked is written. 0, MOTE_ENOMEM or MOTE_EIO. */
 static int write_batch(in *j)
 {
     int rc = 0;
@@ -394,7 +399,7 @@ static int write_batch(in *j)
     for (size_t i = 0; i < j->n_batch; i++) {
         const mote__item *it = j->batch[i];
         if (rc || it->end == MOTE_ITEM_FAILED) {
-            rc = MOTE_EIO;
+            rc = rc == MOTE_ENOMEM ? rc : MOTE_EIO;
         } else {
             ++*(it->end == MOTE_ITEM_KNOWN     ? &j->known
                 : it->end == MOTE_ITEM_DROPPED ? &j->dropped
@@ -402,7 +407,7 @@ static int write_batch(in *j)
                                                : &j->snapshots);
             j->n++;
         }
-        free_item(j->batch[i]);
+        free_item(j->s, j->batch[i]);
     }
     j->n_batch = j->batch_bytes = 0;
     return rc;
@@ -414,9 +419,9 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
 {
     const uint8_t *tail, *blob;
     size_t n = (size_t)r->bytes;
-    mote__item *it = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it);
+    mote__item *it = mote__alloc(&j->s->meter, MOTE_MEM_SCRATCH, sizeof *it);
     if (!it) {
-        mote__free(NULL, MOTE_MEM_OTHER, data, room);
+        mote__free(&j->s->meter, MOTE_MEM_SCRATCH, data, room);
         *why = "out of memory";
         return MOTE_ENOMEM;
     }
@@ -437,15 +442,16 @@ static int take_record(in *j, const mote__port_record *r, uint8_t *data, size_t 
         it->payload = data + MOTE_SLOT_HEAD;
     }
     if (rc) {
-        free_item(it);
+        free_item(j->s, it);
         return rc;
     }
     const mote__item *first = j->n_batch ? j->batch[0] : NULL;
     *why = "the store cannot be written";
-    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes) &&
-        write_batch(j)) {
-        free_item(it);
-        return MOTE_EIO;
+    if (first && (first->kind != it->kind || first->slot.payload_bytes != it->slot.payload_bytes))
+        rc = write_batch(j);
+    if (rc) {
+        free_item(j->s, it);
+        return rc;
     }
     j->batch[j->n_batch++] = it;
     j->batch_bytes += n;
@@ -490,7 +496,7 @@ static int import_all(in *j, const char **why)
         } else if (!e && !rc) {
             e = read_record(j, &data, &room, (size_t)r.bytes);
             if (e)
-                mote__free(NULL, MOTE_MEM_OTHER, data, room);
+                mote__free(&j->s->meter, MOTE_MEM_SCRATCH, data, room);
             else
                 rc = take_record(j, &r, data, room, why);
         }
@@ -520,9 +526,10 @@ int mote_store_import_json(mote_store *s, const char *path, char **text, mote_er
     if (!fstat(j.fd, &st) && S_ISREG(st.st_mode))
         j.size = st.st_size;
     int rc = import_all(&j, &why);
-    if (write_batch(&j) && !rc) {
+    int last = write_batch(&j);
+    if (last && !rc) {
         why = "the store cannot be written";
-        rc = MOTE_EIO;
+        rc = last;
     }
     if (j.fd != STDIN_FILENO)
         s->io->close(s->io->ctx, j.fd);
@@ -530,9 +537,9 @@ int mote_store_import_json(mote_store *s, const char *path, char **text, mote_er
         return mote__fail(err, rc, "%s: at byte %lld: %s (%llu records before it were taken)",
                           shown, (long long)j.at, why, (unsigned long long)j.n);
     json_t *o = json_object();
-    json_object_set_new(o, "blocks", json_integer((json_int_t)j.blocks));
-    json_object_set_new(o, "snapshots", json_integer((json_int_t)j.snapshots));
-    json_object_set_new(o, "known", json_integer((json_int_t)j.known));
-    json_object_set_new(o, "dropped", json_integer((json_int_t)j.dropped));
+    mote__json_put_u64(o, "blocks", j.blocks);
+    mote__json_put_u64(o, "snapshots", j.snapshots);
+    mote__json_put_u64(o, "known", j.known);
+    mote__json_put_u64(o, "dropped", j.dropped);
     return mote__store_json(o, text, err);
 }

@@ -6,15 +6,15 @@
 
 enum { TICK_S = 5, EXPIRE_TICKS = 12 };
 
-void mote__item_free(mote__item *it)
+void mote__item_free(mote__store *s, mote__item *it)
 {
     if (!it)
         return;
     if (it->pool)
         mote__kv_block_unref(it->pool, it->block);
     if (it->owns_file)
-        mote__free(NULL, MOTE_MEM_OTHER, it->file, it->file_bytes);
-    mote__free(NULL, MOTE_MEM_OTHER, it, sizeof *it);
+        mote__free(&s->meter, MOTE_MEM_OTHER, it->file, it->file_bytes);
+    mote__free(&s->meter, MOTE_MEM_OTHER, it, sizeof *it);
 }
 
 int mote__queue_push(mote__store *s, mote__item *it, int even_if_full)
@@ -33,13 +33,13 @@ int mote__queue_push(mote__store *s, mote__item *it, int even_if_full)
         pthread_mutex_unlock(&s->mutex);
     }
     if (!taken)
-        mote__item_free(it);
+        mote__item_free(s, it);
     return !taken;
 }
 
 void mote__queue_drop(mote__store *s, const mote__entry *e)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return;
     it->kind = MOTE_ITEM_DROP;
@@ -49,7 +49,7 @@ void mote__queue_drop(mote__store *s, const mote__entry *e)
 
 void mote__queue_drop_snapshot(mote__store *s, const uint8_t *key)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return;
     it->kind = MOTE_ITEM_DROP_SNAPSHOT;
@@ -133,33 +133,22 @@ size_t mote__queue_match(mote__store *s, const mote__store_context *c, const mot
         *chain = next;
     }
     size_t n = chain->n_blocks - first;
-    pthread_mutex_lock(&s->mutex);
-    s->counts.matched_blocks += n;
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(&s->counts.matched_blocks, n);
     return n;
 }
 
 static mote__store_put_result dropped(mote__store *s, int snapshot)
 {
-    pthread_mutex_lock(&s->mutex);
-    ++*(snapshot ? &s->counts.put_snapshots : &s->counts.put_blocks);
-    ++*(snapshot ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks);
-    pthread_mutex_unlock(&s->mutex);
+    mote__count(snapshot ? &s->counts.put_snapshots : &s->counts.put_blocks, 1);
+    mote__count(snapshot ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks, 1);
     return MOTE_PUT_DROPPED;
-}
-
-static void count_put(mote__store *s, uint64_t *counter)
-{
-    pthread_mutex_lock(&s->mutex);
-    ++*counter;
-    pthread_mutex_unlock(&s->mutex);
 }
 
 mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
                                          const uint8_t *head, mote__kv_pool *pool,
                                          mote__kv_block *block)
 {
-    mote__item *it = s->running ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it) : NULL;
+    mote__item *it = s->running ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it) : NULL;
     if (!it)
         return dropped(s, 0);
     it->slot = *slot;
@@ -168,7 +157,7 @@ mote__store_put_result mote__queue_block(mote__store *s, const mote__slot *slot,
     it->block = mote__kv_block_ref(block);
     if (mote__queue_push(s, it, 0))
         return dropped(s, 0);
-    count_put(s, &s->counts.put_blocks);
+    mote__count(&s->counts.put_blocks, 1);
     return MOTE_PUT_QUEUED;
 }
 
@@ -194,7 +183,7 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__item *it = s->running && n_blocks == snap->chain.n_blocks &&
                              snap->blob_bytes <= MOTE_STORE_MAX_SNAPSHOT &&
                              snap->origin <= UINT32_MAX
-                         ? mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *it)
+                         ? mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *it)
                          : NULL;
     if (!it)
         return dropped(s, 1);
@@ -215,10 +204,10 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__put_ids(tail, ids + n_blocks * MOTE_BLOCK_TOKENS, n_tail);
     mote__snapfile_key(&it->snap, tail);
     it->file_bytes = mote__snapfile_bytes(&it->snap);
-    it->file = mote__alloc(NULL, MOTE_MEM_OTHER, it->file_bytes);
+    it->file = mote__alloc(&s->meter, MOTE_MEM_OTHER, it->file_bytes);
     it->owns_file = 1;
     if (!it->file) {
-        mote__item_free(it);
+        mote__item_free(s, it);
         return dropped(s, 1);
     }
     mote__snapfile_write(it->file, &it->snap, tail, snap->blob);
@@ -226,7 +215,7 @@ mote__store_put_result mote__store_keep_snapshot(mote__store *s, const mote__sto
     mote__recent_put(&s->recent, &e, c->hash, it->file, e.used);
     if (mote__queue_push(s, it, 0))
         return dropped(s, 1);
-    count_put(s, &s->counts.put_snapshots);
+    mote__count(&s->counts.put_snapshots, 1);
     return MOTE_PUT_QUEUED;
 }
 
@@ -253,14 +242,17 @@ static void work(mote__store *s, mote__item **items, size_t n)
 static void count_end(mote__store *s, const mote__item *it)
 {
     int snap = it->kind == MOTE_ITEM_SNAPSHOT;
-    mote__store_counts *c = &s->counts;
     if (it->kind != MOTE_ITEM_BLOCK && !snap)
         return;
-    ++*(it->end == MOTE_ITEM_WRITTEN   ? snap ? &c->written_snapshots : &c->written_blocks
-        : it->end == MOTE_ITEM_KNOWN   ? snap ? &c->known_snapshots : &c->known_blocks
-        : it->end == MOTE_ITEM_DROPPED ? snap ? &c->dropped_snapshots : &c->dropped_blocks
-        : snap                         ? &c->failed_snapshots
-                                       : &c->failed_blocks);
+    mote__count(it->end == MOTE_ITEM_WRITTEN
+                    ? snap ? &s->counts.written_snapshots : &s->counts.written_blocks
+                : it->end == MOTE_ITEM_KNOWN
+                    ? snap ? &s->counts.known_snapshots : &s->counts.known_blocks
+                : it->end == MOTE_ITEM_DROPPED
+                    ? snap ? &s->counts.dropped_snapshots : &s->counts.dropped_blocks
+                : snap ? &s->counts.failed_snapshots
+                       : &s->counts.failed_blocks,
+                1);
 }
 
 static void tick(mote__store *s, unsigned n_ticks)
@@ -324,7 +316,7 @@ static void *writer(void *arg)
         pthread_mutex_unlock(&s->mutex);
         for (size_t i = 0; i < n; i++)
             /* before anybody hears that it is done: the pool may go then */
-            mote__item_free(items[i]);
+            mote__item_free(s, items[i]);
         pthread_mutex_lock(&s->mutex);
         s->n_waiting -= n;
         s->n_done += n;
@@ -359,14 +351,14 @@ void mote__store_flush(mote__store *s, mote__store_counts *counts)
     uint64_t until = s->n_put;
     while (s->n_done < until)
         pthread_cond_wait(&s->done, &s->mutex);
-    if (counts)
-        *counts = s->counts;
     pthread_mutex_unlock(&s->mutex);
+    if (counts)
+        mote__store_get_counts(s, counts);
 }
 
 void mote__store_get_counts(mote__store *s, mote__store_counts *counts)
 {
-    pthread_mutex_lock(&s->mutex);
-    *counts = s->counts;
-    pthread_mutex_unlock(&s->mutex);
+#define MOTE_X(name) counts->name = atomic_load_explicit(&s->counts.name, memory_order_relaxed);
+    MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
 }

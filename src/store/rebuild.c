@@ -1,7 +1,6 @@
 /* The index from the segments alone. It is made beside the old one and put in its place when it is
  * whole; a crash in between leaves a directory without an index, which the next opening makes
  * again. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,30 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
 #include "store/impl.h"
-
-int mote__store_list(const mote__store *s, const char *prefix, size_t digits,
-                     int (*f)(void *ctx, const char *digits), void *ctx)
-{
-    DIR *d = opendir(s->dir);
-    if (!d)
-        return MOTE_EIO;
-    size_t n = strlen(prefix);
-    int rc = 0;
-    for (struct dirent *e; !rc && (e = readdir(d)) != NULL;) {
-        char middle[64];
-        if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + digits + 5 ||
-            strcmp(e->d_name + n + digits, ".mote") ||
-            strspn(e->d_name + n, "0123456789abcdef") < digits || digits >= sizeof middle)
-            continue;
-        memcpy(middle, e->d_name + n, digits);
-        middle[digits] = 0;
-        rc = f(ctx, middle);
-    }
-    closedir(d);
-    return rc;
-}
 
 typedef struct job {
     mote__store *s;
@@ -43,21 +19,16 @@ typedef struct job {
     mote__rebuilt *r;
     int64_t now;
     uint32_t *ids;
-    size_t n_ids, capacity;
+    size_t n_ids, id_room;
     int rc;
 } job;
 
 static int note_id(void *ctx, const char *digits)
 {
     job *j = ctx;
-    if (j->n_ids == j->capacity) {
-        size_t capacity = j->capacity ? 2 * j->capacity : 64;
-        uint32_t *ids = realloc(j->ids, capacity * sizeof *ids);
-        if (!ids)
-            return j->rc = MOTE_ENOMEM;
-        j->ids = ids;
-        j->capacity = capacity;
-    }
+    if (mote__list_grow(&j->s->meter, MOTE_MEM_SCRATCH, &j->ids, j->n_ids, &j->id_room,
+                        sizeof *j->ids))
+        return j->rc = MOTE_ENOMEM;
     j->ids[j->n_ids++] = (uint32_t)strtoul(digits, NULL, 16);
     return 0;
 }
@@ -98,6 +69,8 @@ static int scan_segment(job *j, uint32_t id)
     const char *why = NULL;
     mote__segment_state state = mote__segment_look(s, id, 1, &g, &why);
     mote__segfile *f = state == MOTE_SEGMENT_SOUND ? mote__segfile_get(s, id) : NULL;
+    if (state == MOTE_SEGMENT_NO_MEMORY || (!f && state == MOTE_SEGMENT_SOUND && errno == ENOMEM))
+        return MOTE_ENOMEM;
     if (!f) {
         if (state == MOTE_SEGMENT_SOUND || state == MOTE_SEGMENT_UNREADABLE)
             mote__store_log(s, "segment %08x is left out: %s", (unsigned)id,
@@ -108,8 +81,8 @@ static int scan_segment(job *j, uint32_t id)
     uint8_t *image = NULL;
     int rc = 0;
     /* generation of each slot that is not whole, 0 where it cannot be told; ~0: in use */
-    unused = mote__alloc(NULL, MOTE_MEM_OTHER, mote__mul(g.n_slots, sizeof *unused));
-    image = mote__alloc(NULL, MOTE_MEM_OTHER, g.slot_bytes);
+    unused = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, mote__mul(g.n_slots, sizeof *unused));
+    image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, g.slot_bytes);
     rc = unused && image ? mote__index_add_segment(j->x, &g) : MOTE_ENOMEM;
     j->r->segments++;
     for (uint32_t i = 0; i < g.n_slots && !rc; i++) {
@@ -119,6 +92,10 @@ static int scan_segment(job *j, uint32_t id)
         if (is_hole(f->fd, mote__slot_offset(&e.place), g.slot_bytes))
             continue;
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = bad;
+            break;
+        }
         if (bad) {
             int ours = !memcmp(image, "MOTESLT1", 8);
             j->r->damaged += (uint64_t)ours;
@@ -145,8 +122,8 @@ static int scan_segment(job *j, uint32_t id)
         if (unused[i] != UINT64_MAX)
             rc = mote__index_put_free(j->x, &p);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, unused, mote__mul(g.n_slots, sizeof *unused));
-    mote__free(NULL, MOTE_MEM_OTHER, image, g.slot_bytes);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, unused, mote__mul(g.n_slots, sizeof *unused));
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, g.slot_bytes);
     mote__segfile_put(s, f);
     return rc;
 }
@@ -166,6 +143,8 @@ static int scan_snapshot(void *ctx, const char *digits)
         key[i] = (uint8_t)byte;
     }
     int e = mote__snap_load(j->s, key, &file, &n);
+    if (e == ENOMEM)
+        return j->rc = MOTE_ENOMEM;
     int bad = e || mote__snapfile_read(&snap, file, n, &tail, &blob, &why) ||
               memcmp(snap.key, key, sizeof key);
     if (bad) {
@@ -193,7 +172,7 @@ static int scan_snapshot(void *ctx, const char *digits)
         j->rc = mote__index_snapshot_put(j->x, &entry);
         j->r->snapshots++;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    mote__free(&j->s->meter, MOTE_MEM_SCRATCH, file, n);
     return j->rc;
 }
 
@@ -201,16 +180,14 @@ static int scan_snapshot(void *ctx, const char *digits)
 
 typedef struct names {
     mote__store *s;
-    size_t n;
+    size_t n, room;
     char (*list)[MOTE_STORE_NAME];
 } names;
 
 static int note_name(names *t, const char *prefix, const char *digits)
 {
-    void *more = realloc(t->list, (t->n + 1) * sizeof *t->list);
-    if (!more)
+    if (mote__list_grow(&t->s->meter, MOTE_MEM_SCRATCH, &t->list, t->n, &t->room, sizeof *t->list))
         return MOTE_ENOMEM;
-    t->list = more;
     snprintf(t->list[t->n++], sizeof *t->list, "%s%s.mote", prefix, digits);
     return 0;
 }
@@ -230,7 +207,7 @@ void mote__store_sort_out(mote__store *s)
         if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_SHORT)
             mote__store_set_aside(s, t.list[i], why);
     }
-    free(t.list);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, t.list, t.room, sizeof *t.list);
 }
 
 void mote__store_remove_all(mote__store *s)
@@ -247,7 +224,7 @@ void mote__store_remove_all(mote__store *s)
             mote__store_clear_name(s, t.list[i]);
     }
     mote__segfiles_sweep(s, 0);
-    free(t.list);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, t.list, t.room, sizeof *t.list);
 }
 
 /* ---- the new index in the old one's place ---- */
@@ -335,10 +312,8 @@ int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
                             strerror(e));
     }
     if (!rc) {
-        pthread_mutex_lock(&s->mutex);
-        s->counts.rebuilds += r->segments != 0;
-        pthread_mutex_unlock(&s->mutex);
+        mote__count(&s->counts.rebuilds, r->segments != 0);
     }
-    free(j.ids);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, j.ids, j.id_room, sizeof *j.ids);
     return rc;
 }

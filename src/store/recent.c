@@ -2,10 +2,9 @@
 
 #include <string.h>
 
-#include "base/mem.h"
-
-void mote__recent_init(mote__recent *r, uint64_t budget, int64_t ttl)
+void mote__recent_init(mote__recent *r, uint64_t budget, int64_t ttl, mote__meter *meter)
 {
+    r->meter = meter;
     pthread_mutex_init(&r->mutex, NULL);
     r->budget = budget;
     r->ttl = ttl;
@@ -13,7 +12,7 @@ void mote__recent_init(mote__recent *r, uint64_t budget, int64_t ttl)
 
 static void drop(mote__recent *r, size_t i)
 {
-    mote__free(NULL, MOTE_MEM_OTHER, r->entries[i].file, (size_t)r->entries[i].e.bytes);
+    mote__free(r->meter, MOTE_MEM_KV_WINDOW, r->entries[i].file, (size_t)r->entries[i].e.bytes);
     r->bytes -= (uint64_t)r->entries[i].e.bytes;
     r->entries[i] = r->entries[--r->n];
 }
@@ -49,7 +48,7 @@ void mote__recent_put(mote__recent *r, const mote__snap_entry *e, const uint8_t 
                       const uint8_t *file, int64_t now)
 {
     size_t n = (size_t)e->bytes;
-    uint8_t *copy = n <= r->budget ? mote__alloc(NULL, MOTE_MEM_OTHER, n) : NULL;
+    uint8_t *copy = n <= r->budget ? mote__alloc(r->meter, MOTE_MEM_KV_WINDOW, n) : NULL;
     if (!copy)
         return;
     memcpy(copy, file, n);
@@ -119,7 +118,7 @@ uint8_t *mote__recent_get(mote__recent *r, const uint8_t *key, size_t *n, int64_
     pthread_mutex_lock(&r->mutex);
     expire(r, now);
     mote__recent_entry *x = find(r, key);
-    if (x && (copy = mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)x->e.bytes)) != NULL) {
+    if (x && (copy = mote__alloc(r->meter, MOTE_MEM_SCRATCH, (size_t)x->e.bytes)) != NULL) {
         *n = (size_t)x->e.bytes;
         memcpy(copy, x->file, *n);
         use(r, x, now);

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/mem.h"
 #include "store/index.h"
 
 enum { MOTE_RECENT_MAX = 256 };
@@ -18,6 +19,7 @@ typedef struct mote__recent_entry {
 } mote__recent_entry;
 typedef struct mote__recent {
     pthread_mutex_t mutex;
+    mote__meter *meter; /* borrowed */
     uint64_t budget, bytes, turn;
     int64_t ttl; /* seconds; negative: never */
     size_t n;
@@ -28,7 +30,7 @@ typedef struct mote__recent {
  * mote__index_snapshot_on. */
 int mote__snap_before(const mote__snap_entry *a, const mote__snap_entry *b);
 
-void mote__recent_init(mote__recent *r, uint64_t budget, int64_t ttl);
+void mote__recent_init(mote__recent *r, uint64_t budget, int64_t ttl, mote__meter *meter);
 void mote__recent_deinit(mote__recent *r);
 /* Keeps a copy of file[e->bytes]; one that is larger than the budget is left out. */
 void mote__recent_put(mote__recent *r, const mote__snap_entry *e, const uint8_t *context,
@@ -36,7 +38,7 @@ void mote__recent_put(mote__recent *r, const mote__snap_entry *e, const uint8_t 
 /* As mote__index_snapshot_on, of one context: the skip-th; MOTE_INDEX_NONE. */
 int mote__recent_on(mote__recent *r, const uint8_t *context, const uint8_t *tokens,
                     uint32_t max_tail, int64_t skip, int64_t now, mote__snap_entry *e);
-/* A copy of the file (mote__free(NULL, MOTE_MEM_OTHER, file, n)), used now; NULL: not here. */
+/* A copy of the file (the meter's, MOTE_MEM_SCRATCH), used now; NULL: not here. */
 uint8_t *mote__recent_get(mote__recent *r, const uint8_t *key, size_t *n, int64_t now);
 void mote__recent_drop(mote__recent *r, const uint8_t *key); /* NULL: all */
 void mote__recent_sum(mote__recent *r, uint64_t *n, uint64_t *bytes);

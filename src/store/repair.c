@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "base/map.h"
+#include "base/json_put.h"
 #include "store/impl.h"
 
 typedef struct work {
@@ -77,8 +77,8 @@ static mote__place place_of(const work *w, uint32_t slot)
 
 static int read_slots(work *w, mote_err *err)
 {
-    uint8_t *image = mote__alloc(NULL, MOTE_MEM_OTHER, w->g.slot_bytes);
-    w->slots = mote__alloc(NULL, MOTE_MEM_OTHER,
+    uint8_t *image = mote__alloc(&w->s->meter, MOTE_MEM_SCRATCH, w->g.slot_bytes);
+    w->slots = mote__alloc(&w->s->meter, MOTE_MEM_SCRATCH,
                            mote__mul((size_t)w->g.n_slots + 1, sizeof *w->slots));
     int rc = image && w->slots ? 0
                                : mote__fail(err, MOTE_ENOMEM, "out of memory for %u slots",
@@ -90,14 +90,15 @@ static int read_slots(work *w, mote_err *err)
             w->s->params.progress(w->s->params.progress_ctx, "reading",
                                   (double)i / (double)w->g.n_slots))
             rc = mote__fail(err, MOTE_ECANCELED, "%s: interrupted", w->s->dir);
-        else if ((rc = mote__slot_load(w->s, &p, image, &w->slots[i], &why)) == MOTE_EIO)
+        else if ((rc = mote__slot_load(w->s, &p, image, &w->slots[i], &why)) == MOTE_EIO ||
+                 rc == MOTE_ENOMEM)
             mote__fail(err, rc, "%s: segment %08x, slot %u: %s", w->s->dir, (unsigned)w->g.id,
                        (unsigned)i, why);
         else if (rc || w->slots[i].generation > INT64_MAX - 2)
             w->slots[i] = (mote__slot){ .payload_bytes = 0 };
         rc = rc == MOTE_EFORMAT ? 0 : rc;
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, w->g.slot_bytes);
+    mote__free(&w->s->meter, MOTE_MEM_SCRATCH, image, w->g.slot_bytes);
     return rc;
 }
 
@@ -195,7 +196,8 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
         return rc;
     w.f = segment ? mote__segfile_get(s, segment) : NULL;
     if (!w.f)
-        rc = mote__fail(err, MOTE_EINVAL, "%s: segment %08x: %s", s->dir, (unsigned)segment,
+        rc = mote__fail(err, segment && errno == ENOMEM ? MOTE_ENOMEM : MOTE_EINVAL,
+                        "%s: segment %08x: %s", s->dir, (unsigned)segment,
                         segment ? strerror(errno) : "numbers begin at 1");
     else if (s->n_doubtful)
         rc = mote__fail(err, MOTE_EIO, "%s: the index could not be written lately", s->dir);
@@ -229,7 +231,7 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
     mote__segfile_put(s, w.f);
     mote__entries_end(&w.rows);
     if (w.slots)
-        mote__free(NULL, MOTE_MEM_OTHER, w.slots,
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, w.slots,
                    mote__mul((size_t)w.g.n_slots + 1, sizeof *w.slots));
     mote__store_leave(s);
     if (rc)
@@ -249,7 +251,7 @@ int mote_store_repair_json(mote_store *s, uint32_t segment, char **text, mote_er
         { "damaged", w.dropped + w.added + (uint64_t)w.header_written },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        json_object_set_new(o, rows[i].name, json_integer((json_int_t)rows[i].value));
+        mote__json_put_u64(o, rows[i].name, rows[i].value);
     json_object_set_new(o, "header", json_string(w.header_written ? "written again" : "sound"));
     return mote__store_json(o, text, err);
 }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -27,7 +26,7 @@ static mote__segfile *open_segment(mote__store *s, uint32_t id)
     mote__segment_name(name, id);
     mote__store_path(s, path, name);
     int writable = !s->read_only, fd = -1;
-    mote__segfile *f = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *f);
+    mote__segfile *f = mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *f);
     if (!f) {
         errno = ENOMEM;
         return NULL;
@@ -40,7 +39,7 @@ static mote__segfile *open_segment(mote__store *s, uint32_t id)
     }
     if (fd < 0) {
         int e = errno;
-        mote__free(NULL, MOTE_MEM_OTHER, f, sizeof *f);
+        mote__free(&s->meter, MOTE_MEM_OTHER, f, sizeof *f);
         if (e == ENOENT || mote__file_is_other(e))
             atomic_store(&s->care_due, 1);
         errno = e;
@@ -96,7 +95,7 @@ static void close_unused(mote__store *s, int all)
             s->io->close(s->io->ctx, f->fd);
             if (f->direct_fd >= 0)
                 s->io->close(s->io->ctx, f->direct_fd);
-            mote__free(NULL, MOTE_MEM_OTHER, f, sizeof *f);
+            mote__free(&s->meter, MOTE_MEM_OTHER, f, sizeof *f);
         } else {
             at = &f->next;
         }
@@ -260,10 +259,11 @@ int mote__slot_load(mote__store *s, const mote__place *p, uint8_t *image, mote__
     if (!f) {
         int gone = errno == ENOENT || mote__file_is_other(errno);
         *why = errno == ENOENT ? "no segment file" : mote__file_problem(errno);
-        return gone ? MOTE_EFORMAT : MOTE_EIO;
+        return gone ? MOTE_EFORMAT : errno == ENOMEM ? MOTE_ENOMEM : MOTE_EIO;
     }
     int e = mote__read_full(s, f->fd, &(struct iovec){ image, p->slot_bytes }, 1,
                             mote__slot_offset(p));
+    mote__count(&s->counts.read_bytes, e ? 0 : p->slot_bytes);
     mote__segfile_put(s, f);
     if (e) {
         *why = e == ENODATA ? "beyond the end of the segment" : strerror(e);

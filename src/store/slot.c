@@ -7,7 +7,6 @@
 
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "base/map.h"
 
 /* Offsets in a slot's header; a snapshot's shares MAGIC to LABEL where the names are the same. */
 enum {

@@ -37,40 +37,57 @@ int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *
     if (!e &&
         (st.st_size < MOTE_SNAPSHOT_HEADER || st.st_size > (off_t)MOTE_STORE_MAX_SNAPSHOT + 8192))
         e = ENODATA;
-    if (!e && !(*file = mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)st.st_size)))
+    if (!e && !(*file = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, (size_t)st.st_size)))
         e = ENOMEM;
     if (!e)
         e = mote__read_full(s, fd, &(struct iovec){ *file, (size_t)st.st_size }, 1, 0);
     s->io->close(s->io->ctx, fd);
     if (e && *file) {
-        mote__free(NULL, MOTE_MEM_OTHER, *file, (size_t)st.st_size);
+        mote__free(&s->meter, MOTE_MEM_SCRATCH, *file, (size_t)st.st_size);
         *file = NULL;
     } else if (!e) {
         *n = (size_t)st.st_size;
+        mote__count(&s->counts.read_bytes, *n);
     }
     return e;
 }
 
-/* The entry goes first, the file after it, and only if nobody has put the same snapshot meanwhile:
- * a put renames its file into place inside its transaction, and only one process at a time is
- * inside one. A crash in between leaves a file without an entry, for gc. */
+/* Entries go first, their files after them, and only where nobody has put the same snapshot
+ * meanwhile: a put renames its file into place inside its transaction, and only one process at a
+ * time is inside one. A crash in between leaves a file without an entry, for gc. */
+int mote__drop_snapshots(mote__store *s, const uint8_t (*keys)[MOTE_STORE_ID], size_t n)
+{
+    mote__index *x = &s->writer;
+    mote__snap_entry e;
+    int rc = mote__index_begin(x);
+    for (size_t i = 0; i < n && !rc; i++) {
+        mote__recent_drop(&s->recent, keys[i]);
+        rc = mote__index_snapshot_drop(x, keys[i]);
+    }
+    if (!rc)
+        rc = mote__index_commit(x);
+    if (!rc)
+        rc = mote__index_begin(x);
+    if (rc) {
+        mote__index_rollback(x);
+        return failed(s, rc, "dropping snapshots");
+    }
+    for (size_t i = 0; i < n; i++) {
+        char name[64];
+        mote__snap_name(name, keys[i]);
+        if (mote__index_snapshot_get(x, keys[i], &e) == MOTE_INDEX_NONE)
+            mote__store_clear_name(s, name);
+    }
+    if (mote__index_commit(x))
+        mote__index_rollback(x);
+    return 0;
+}
+
 void mote__drop_snapshot(mote__store *s, const uint8_t *key)
 {
-    char name[64];
-    mote__snap_entry e;
-    mote__recent_drop(&s->recent, key);
-    int rc = mote__index_snapshot_drop(&s->writer, key);
-    if (!rc)
-        rc = mote__index_begin(&s->writer);
-    if (rc) {
-        failed(s, rc, "dropping a snapshot");
-        return;
-    }
-    mote__snap_name(name, key);
-    if (mote__index_snapshot_get(&s->writer, key, &e) == MOTE_INDEX_NONE)
-        mote__store_clear_name(s, name);
-    if (mote__index_commit(&s->writer))
-        mote__index_rollback(&s->writer);
+    uint8_t own[1][MOTE_STORE_ID]; /* the key may be the index's, or an entry's that goes */
+    memcpy(own[0], key, sizeof own[0]);
+    mote__drop_snapshots(s, (const uint8_t(*)[MOTE_STORE_ID])own, 1);
 }
 
 /* The least recently used go until `bytes` more fit. 1: they do. */
@@ -163,6 +180,7 @@ void mote__write_snapshot(mote__store *s, mote__item *it)
     if (!rc && !err)
         rc = mote__index_commit(&s->writer);
     it->end = rc || err ? MOTE_ITEM_FAILED : MOTE_ITEM_WRITTEN;
+    mote__count(&s->counts.written_bytes, it->file_bytes);
     if (rc || err) {
         mote__index_rollback(&s->writer);
         s->io->unlink(s->io->ctx, beside);
@@ -213,7 +231,7 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
         bad = 1;
         why = "it is another one";
     }
-    void *copy = bad ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, (size_t)got.blob_bytes);
+    void *copy = bad ? NULL : mote__alloc(&s->meter, MOTE_MEM_SCRATCH, (size_t)got.blob_bytes);
     if (copy) {
         memcpy(copy, blob, (size_t)got.blob_bytes);
         *out = (mote__snapshot){ .chain = got.chain,
@@ -221,9 +239,10 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
                                  .exact = !got.approximate,
                                  .origin = got.origin,
                                  .blob = copy,
-                                 .blob_bytes = (size_t)got.blob_bytes };
+                                 .blob_bytes = (size_t)got.blob_bytes,
+                                 .meter = &s->meter };
     }
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
     if (bad && recent) {
         mote__recent_drop(&s->recent, e->key);
         return take(s, c, w, e, tail, again, out); /* from the disk */
@@ -239,16 +258,14 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
         if (there) {
             mote__store_log(s, "a snapshot is damaged (%s) and is dropped",
                             err ? "the file is missing or cut" : why);
-            pthread_mutex_lock(&s->mutex);
-            s->counts.damaged_snapshots++;
-            pthread_mutex_unlock(&s->mutex);
+            mote__count(&s->counts.damaged_snapshots, 1);
             mote__queue_drop_snapshot(s, e->key);
         }
     }
     if (copy) {
+        mote__count(&s->counts.found_snapshots, 1);
+        mote__count(&s->counts.recent_snapshots, (uint64_t)recent);
         pthread_mutex_lock(&s->mutex);
-        s->counts.found_snapshots++;
-        s->counts.recent_snapshots += (uint64_t)recent;
         if (s->n_touched < MOTE_STORE_TOUCHED)
             memcpy(s->touched[s->n_touched++], e->key, MOTE_STORE_ID);
         pthread_mutex_unlock(&s->mutex);
@@ -318,7 +335,7 @@ int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, cons
 {
     *out = (mote__snapshot){ 0 };
     size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS;
-    uint8_t(*tokens)[MOTE_STORE_ID] = mote__alloc(NULL, MOTE_MEM_OTHER,
+    uint8_t(*tokens)[MOTE_STORE_ID] = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
                                                   mote__mul(n_blocks + 1, MOTE_STORE_ID));
     if (!tokens)
         return 0;
@@ -339,12 +356,12 @@ int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, cons
             found = e.chain.n_blocks == k && !(want->exact_only && e.approximate) &&
                     stands(s, &e) && take(s, c, want, &e, tail, 2, out);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
     return found;
 }
 
 void mote__snapshot_free(mote__snapshot *snapshot)
 {
-    mote__free(NULL, MOTE_MEM_OTHER, snapshot->blob, snapshot->blob_bytes);
+    mote__free(snapshot->meter, MOTE_MEM_SCRATCH, snapshot->blob, snapshot->blob_bytes);
     *snapshot = (mote__snapshot){ 0 };
 }

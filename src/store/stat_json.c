@@ -1,11 +1,10 @@
 /* The public functions that tell about a store: stat, ls, verify. What changes it on purpose is in
  * tend.c. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/json_put.h"
 #include "base/json_string.h"
 #include "store/catalog.h"
 
@@ -16,15 +15,6 @@ int mote__store_json(json_t *root, char **text, mote_err *err)
     return *text ? 0 : mote__fail(err, MOTE_ENOMEM, "out of memory");
 }
 
-static void put(json_t *o, const char *key, json_t *value)
-{
-    json_object_set_new(o, key, value ? value : json_null());
-}
-static void put_u(json_t *o, const char *key, uint64_t v)
-{
-    put(o, key, json_integer((json_int_t)v));
-}
-
 static json_t *hex_json(const uint8_t *id)
 {
     char text[2 * MOTE_STORE_ID + 1];
@@ -32,130 +22,50 @@ static json_t *hex_json(const uint8_t *id)
     return json_string(text);
 }
 
-int mote__store_enter(mote__store *s, mote_err *err)
-{
-    if (s->stale)
-        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go",
-                          s->dir);
-    if (s->read_only)
-        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
-    pthread_mutex_lock(&s->write_mutex);
-    s->retry_at = 0;
-    for (int again = 0; again < 2 && !mote__store_revive(s); again++)
-        if (!mote__store_care(s)) /* an index that it finds damaged is made anew */
-            return 0;
-    pthread_mutex_unlock(&s->write_mutex);
-    return mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
-}
-
-int mote__store_begin_anew(mote__store *s, mote_err *err)
-{
-    mote__rebuilt r;
-    pthread_mutex_lock(&s->write_mutex);
-    int rc = mote__store_rebuild_now(s, 1, &r, err);
-    if (rc)
-        pthread_mutex_unlock(&s->write_mutex);
-    return rc;
-}
-
-void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
-
 /* ---- stat ---- */
-
-/* Bytes that files of ours take on the disk: all but snapshots, and snapshots. */
-void mote__disk_bytes(const mote__store *s, uint64_t *blocks, uint64_t *index, uint64_t *snapshots)
-{
-    *blocks = *index = *snapshots = 0;
-    DIR *d = opendir(s->dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char path[4200];
-        struct stat st;
-        if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path ||
-            lstat(path, &st) || !S_ISREG(st.st_mode))
-            continue;
-        uint64_t n = (uint64_t)st.st_blocks * 512;
-        if (!strncmp(e->d_name, "seg-", 4))
-            *blocks += n;
-        else if (!strncmp(e->d_name, "snap-", 5))
-            *snapshots += n;
-        else if (!strncmp(e->d_name, "index.", 6) || !strncmp(e->d_name, "model-", 6) ||
-                 !strcmp(e->d_name, "lock"))
-            *index += n;
-    }
-    if (d)
-        closedir(d);
-}
 
 int mote_store_stat_json(mote_store *s, char **text, mote_err *err)
 {
-    mote__index_sums m;
-    uint64_t segment_bytes, index_bytes, snapshot_bytes;
+    mote_store_stats m;
     mote__store_flush(s, NULL);
-    pthread_mutex_lock(&s->read_mutex);
-    int rc = mote__index_sum(&s->reader, &m);
-    if (rc)
-        mote__fail(err, rc, "%s: %s", s->dir, s->reader.why);
-    pthread_mutex_unlock(&s->read_mutex);
+    int rc = mote__store_stats(s, &m, err);
     if (rc)
         return rc;
-    mote__disk_bytes(s, &segment_bytes, &index_bytes, &snapshot_bytes);
-    uint64_t tokens = m.blocks * MOTE_BLOCK_TOKENS, disk = segment_bytes + index_bytes;
-    json_t *o = json_object();
-    put_u(o, "version", MOTE_STORE_VERSION);
-    put_u(o, "blocks", m.blocks);
-    put_u(o, "exact_blocks", m.exact_blocks);
-    put_u(o, "tokens", tokens);
-    put_u(o, "payload_bytes", m.payload_bytes);
-    put_u(o, "disk_bytes", disk);
-    put(o, "bytes_per_token", tokens ? json_real((double)disk / (double)tokens) : json_null());
-    put_u(o, "segment_bytes", segment_bytes);
-    put_u(o, "index_bytes", index_bytes);
-    put_u(o, "segments", m.segments);
-    put_u(o, "slots", m.slots);
-    put_u(o, "free_slots", m.free_slots);
-    put_u(o, "snapshots", m.snapshots);
-    put_u(o, "snapshot_bytes", m.snapshot_bytes);
-    put_u(o, "snapshot_disk_bytes", snapshot_bytes);
-    uint64_t n_recent, recent_bytes;
-    mote__recent_sum(&s->recent, &n_recent, &recent_bytes);
-    put_u(o, "memory_snapshots", n_recent);
-    put_u(o, "memory_snapshot_bytes", recent_bytes);
-    put(o, "read_only", json_boolean(s->read_only));
-    mote__store_counts c;
-    mote__store_get_counts(s, &c);
-    json_t *n = json_object();
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {
-        { "put_blocks", c.put_blocks },
-        { "written_blocks", c.written_blocks },
-        { "known_blocks", c.known_blocks },
-        { "dropped_blocks", c.dropped_blocks },
-        { "failed_blocks", c.failed_blocks },
-        { "put_snapshots", c.put_snapshots },
-        { "written_snapshots", c.written_snapshots },
-        { "known_snapshots", c.known_snapshots },
-        { "dropped_snapshots", c.dropped_snapshots },
-        { "failed_snapshots", c.failed_snapshots },
-        { "matched_blocks", c.matched_blocks },
-        { "found_snapshots", c.found_snapshots },
-        { "recent_snapshots", c.recent_snapshots },
-        { "damaged_blocks", c.damaged_blocks },
-        { "damaged_snapshots", c.damaged_snapshots },
-        { "evicted_blocks", c.evicted_blocks },
-        { "rebuilds", c.rebuilds },
-        { "remote_hits", c.remote_hits },
-        { "remote_misses", c.remote_misses },
-        { "remote_written", c.remote_written },
-        { "remote_known", c.remote_known },
-        { "remote_dropped", c.remote_dropped },
-        { "remote_errors", c.remote_errors },
-        { "remote_damaged", c.remote_damaged },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put_u(n, rows[i].name, rows[i].value);
-    put(o, "since_open", n);
+    uint64_t disk = m.segment_bytes + m.index_bytes;
+    json_t *o = json_object(), *n = json_object(), *now = json_object();
+    mote__json_put_u64(o, "version", MOTE_STORE_VERSION);
+    mote__json_put_u64(o, "blocks", m.blocks);
+    mote__json_put_u64(o, "exact_blocks", m.exact_blocks);
+    mote__json_put_u64(o, "tokens", m.tokens);
+    mote__json_put_u64(o, "payload_bytes", m.payload_bytes);
+    mote__json_put_u64(o, "disk_bytes", disk);
+    mote__json_put(o, "bytes_per_token",
+                   m.tokens ? json_real((double)disk / (double)m.tokens) : json_null());
+    mote__json_put_u64(o, "segment_bytes", m.segment_bytes);
+    mote__json_put_u64(o, "index_bytes", m.index_bytes);
+    mote__json_put_u64(o, "segments", m.segments);
+    mote__json_put_u64(o, "slots", m.slots);
+    mote__json_put_u64(o, "free_slots", m.free_slots);
+    mote__json_put_u64(o, "snapshots", m.snapshots);
+    mote__json_put_u64(o, "snapshot_bytes", m.snapshot_bytes);
+    mote__json_put_u64(o, "snapshot_disk_bytes", m.snapshot_disk_bytes);
+    mote__json_put_u64(o, "memory_snapshots", m.memory_snapshots);
+    mote__json_put_u64(o, "memory_snapshot_bytes", m.memory_snapshot_bytes);
+    mote__json_put(o, "read_only", json_boolean(m.read_only));
+#define MOTE_X(name) mote__json_put_u64(n, #name, m.name);
+    MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
+    mote__json_put(o, "since_open", n);
+    mote__json_put_u64(now, "budget_bytes", m.budget_bytes);
+    mote__json_put_u64(now, "snapshot_budget_bytes", m.snapshot_budget_bytes);
+    mote__json_put_u64(now, "memory_bytes", m.memory_bytes);
+    mote__json_put_u64(now, "memory_peak_bytes", m.memory_peak_bytes);
+    mote__json_put_u64(now, "memory_scratch_bytes", m.memory_scratch_bytes);
+    mote__json_put_u64(now, "queued_items", m.queued_items);
+    mote__json_put_u64(now, "queued_sends", m.queued_sends);
+    mote__json_put_u64(now, "servers", (uint64_t)m.n_servers);
+    mote__json_put_u64(now, "servers_down", (uint64_t)m.n_servers_down);
+    mote__json_put(o, "now", now);
     return mote__store_json(o, text, err);
 }
 
@@ -181,47 +91,48 @@ static json_t *context_json(const mote__catalog *c, uint32_t number)
     char hex[2 * MOTE_STORE_DIGEST + 1], field[MOTE_STORE_LABEL];
     json_t *o = json_object();
     mote__hex(hex, x->hash, MOTE_STORE_DIGEST);
-    put(o, "context", context_id(c, number));
-    put(o, "hash", json_string(hex));
+    mote__json_put(o, "context", context_id(c, number));
+    mote__json_put(o, "hash", json_string(hex));
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        put(o, fields[i][0],
-            mote__label_field(field, x->label, fields[i][1]) ? mote__json_string(field) : NULL);
-    put_u(o, "blocks", x->blocks);
-    put_u(o, "exact_blocks", x->exact_blocks);
-    put_u(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
-    put_u(o, "payload_bytes", x->payload_bytes);
-    put_u(o, "slot_bytes", x->slot_bytes);
-    put_u(o, "snapshots", x->snapshots);
-    put_u(o, "snapshot_bytes", x->snapshot_bytes);
-    put(o, "used", json_integer(x->used));
+        mote__json_put(o, fields[i][0],
+                       mote__label_field(field, x->label, fields[i][1]) ? mote__json_string(field)
+                                                                        : NULL);
+    mote__json_put_u64(o, "blocks", x->blocks);
+    mote__json_put_u64(o, "exact_blocks", x->exact_blocks);
+    mote__json_put_u64(o, "tokens", x->blocks * MOTE_BLOCK_TOKENS);
+    mote__json_put_u64(o, "payload_bytes", x->payload_bytes);
+    mote__json_put_u64(o, "slot_bytes", x->slot_bytes);
+    mote__json_put_u64(o, "snapshots", x->snapshots);
+    mote__json_put_u64(o, "snapshot_bytes", x->snapshot_bytes);
+    mote__json_put(o, "used", json_integer(x->used));
     return o;
 }
 
 static json_t *entry_json(const mote__entry *e)
 {
     json_t *o = json_object();
-    put(o, "id", hex_json(e->id));
-    put(o, "parent", e->n_blocks > 1 ? hex_json(e->parent) : json_null());
-    put_u(o, "tokens", e->n_blocks * MOTE_BLOCK_TOKENS);
-    put(o, "provenance", json_string(e->approximate ? "approximate" : "exact"));
-    put(o, "used", json_integer(e->used));
-    put_u(o, "segment", e->place.segment);
-    put_u(o, "slot", e->place.slot);
-    put_u(o, "generation", e->place.generation);
-    put_u(o, "payload_bytes", e->place.payload_bytes);
+    mote__json_put(o, "id", hex_json(e->id));
+    mote__json_put(o, "parent", e->n_blocks > 1 ? hex_json(e->parent) : json_null());
+    mote__json_put_u64(o, "tokens", e->n_blocks * MOTE_BLOCK_TOKENS);
+    mote__json_put(o, "provenance", json_string(e->approximate ? "approximate" : "exact"));
+    mote__json_put(o, "used", json_integer(e->used));
+    mote__json_put_u64(o, "segment", e->place.segment);
+    mote__json_put_u64(o, "slot", e->place.slot);
+    mote__json_put_u64(o, "generation", e->place.generation);
+    mote__json_put_u64(o, "payload_bytes", e->place.payload_bytes);
     return o;
 }
 
 static json_t *snapshot_json(const mote__snap_entry *p)
 {
     json_t *o = json_object();
-    put(o, "id", hex_json(p->key));
-    put(o, "on", p->chain.n_blocks ? hex_json(p->chain.id) : json_null());
-    put_u(o, "tokens", p->chain.n_blocks * MOTE_BLOCK_TOKENS + p->n_tail);
-    put(o, "provenance", json_string(p->approximate ? "approximate" : "exact"));
-    put(o, "created", json_integer(p->created));
-    put(o, "used", json_integer(p->used));
-    put_u(o, "bytes", p->bytes);
+    mote__json_put(o, "id", hex_json(p->key));
+    mote__json_put(o, "on", p->chain.n_blocks ? hex_json(p->chain.id) : json_null());
+    mote__json_put_u64(o, "tokens", p->chain.n_blocks * MOTE_BLOCK_TOKENS + p->n_tail);
+    mote__json_put(o, "provenance", json_string(p->approximate ? "approximate" : "exact"));
+    mote__json_put(o, "created", json_integer(p->created));
+    mote__json_put(o, "used", json_integer(p->used));
+    mote__json_put_u64(o, "bytes", p->bytes);
     return o;
 }
 
@@ -242,19 +153,19 @@ int mote_store_ls_json(mote_store *s, char **text, mote_err *err)
     for (size_t i = 0; i < c.blocks.n; i++)
         if (mote__catalog_chosen(&c, c.of_block[i])) {
             json_t *o = entry_json(&c.blocks.list[i]);
-            put(o, "context", context_id(&c, c.of_block[i]));
+            mote__json_put(o, "context", context_id(&c, c.of_block[i]));
             json_array_append_new(blocks, o);
         }
     for (size_t i = 0; i < c.n_snaps; i++)
         if (mote__catalog_chosen(&c, c.of_snap[i])) {
             json_t *o = snapshot_json(&c.snaps[i]);
-            put(o, "context", context_id(&c, c.of_snap[i]));
+            mote__json_put(o, "context", context_id(&c, c.of_snap[i]));
             json_array_append_new(snapshots, o);
         }
     mote__catalog_end(&c);
-    put(root, "contexts", contexts);
-    put(root, "blocks", blocks);
-    put(root, "snapshots", snapshots);
+    mote__json_put(root, "contexts", contexts);
+    mote__json_put(root, "blocks", blocks);
+    mote__json_put(root, "snapshots", snapshots);
     return mote__store_json(root, text, err);
 }
 
@@ -268,9 +179,9 @@ typedef struct report {
 static void note(report *r, const char *kind, const uint8_t *id, const char *why)
 {
     json_t *o = json_object();
-    put(o, "kind", json_string(kind));
-    put(o, "id", id ? hex_json(id) : json_null());
-    put(o, "what", json_string(why));
+    mote__json_put(o, "kind", json_string(kind));
+    mote__json_put(o, "id", id ? hex_json(id) : json_null());
+    mote__json_put(o, "what", json_string(why));
     if (r->n_damaged++ < 1000)
         json_array_append_new(r->damaged, o);
     else
@@ -291,9 +202,9 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         mote__slot slot;
         const char *why = "";
         if (room < e.place.slot_bytes) {
-            mote__free(NULL, MOTE_MEM_OTHER, image, room);
+            mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
             room = e.place.slot_bytes;
-            image = mote__alloc(NULL, MOTE_MEM_OTHER, room);
+            image = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, room);
             if (!image) {
                 room = 0;
                 rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a slot of %u bytes",
@@ -309,6 +220,10 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
             break;
         }
         int bad = mote__slot_load(s, &e.place, image, &slot, &why);
+        if (bad == MOTE_ENOMEM) {
+            rc = mote__fail(err, bad, "%s: out of memory for a segment's file", s->dir);
+            break;
+        }
         if (!bad)
             bad = mote__slot_matches(&slot, &e, &why);
         mote__entry now;
@@ -319,12 +234,12 @@ static int verify_blocks(mote__store *s, mote__index *x, report *r, mote_err *er
         if (!s->read_only)
             mote__drop_entries(s, &e, 1);
     }
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, image, room);
     return rc;
 }
 
-/* NULL: whole; else what is wrong. */
-static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
+/* *wrong: NULL where it is whole, else what is wrong. 0, or MOTE_ENOMEM: it was not looked at. */
+static int look_at_snapshot(mote__store *s, const mote__snap_entry *p, const char **wrong)
 {
     uint8_t *file;
     const uint8_t *tail, *blob;
@@ -332,27 +247,37 @@ static const char *look_at_snapshot(mote__store *s, const mote__snap_entry *p)
     mote__snapfile got;
     const char *why = NULL;
     int e = mote__snap_load(s, p->key, &file, &n);
+    if (e == ENOMEM)
+        return MOTE_ENOMEM;
     if (e)
         why = e == ENODATA ? "the file is missing, cut or no regular one" : strerror(e);
     else if (n != p->bytes)
         why = "it has another size";
     else if (!mote__snapfile_read(&got, file, n, &tail, &blob, &why))
         why = mote__snap_matches(&got, p) ? NULL : "it is another one";
-    mote__free(NULL, MOTE_MEM_OTHER, file, n);
-    return why;
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, file, n);
+    *wrong = why;
+    return 0;
 }
 
-static int verify_snapshots(mote__store *s, mote__index *x, report *r)
+static int verify_snapshots(mote__store *s, mote__index *x, report *r, mote_err *err)
 {
     mote__snap_entry p, now;
     int rc = 0;
     for (const uint8_t *after = NULL; !rc && !(rc = mote__index_snapshot_next(x, after, &p));
          after = p.key) {
-        const char *why = look_at_snapshot(s, &p);
+        const char *why = NULL;
+        int no_memory = look_at_snapshot(s, &p, &why);
         r->n_snapshots++;
         /* gone is fine, and so is dropped and put anew while we looked */
-        for (int again = 0; why && again < 2; again++)
-            why = mote__index_snapshot_get(x, p.key, &now) ? NULL : look_at_snapshot(s, &now);
+        for (int again = 0; why && !no_memory && again < 2; again++)
+            if (mote__index_snapshot_get(x, p.key, &now))
+                why = NULL;
+            else
+                no_memory = look_at_snapshot(s, &now, &why);
+        if (no_memory)
+            return mote__fail(err, MOTE_ENOMEM, "%s: out of memory for a snapshot of %llu bytes",
+                              s->dir, (unsigned long long)p.bytes);
         if (why) {
             note(r, "snapshot", p.key, why);
             if (!s->read_only)
@@ -383,10 +308,8 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         rc = rebuild ? 0 : mote__fail(&why, MOTE_EIO, "%s: the index cannot be opened", s->dir);
     }
     /* what an opening or a step before this one repaired is damage too, once */
-    pthread_mutex_lock(&s->mutex);
     uint64_t rebuilds = s->counts.rebuilds - s->rebuilds_told;
-    s->rebuilds_told = s->counts.rebuilds;
-    pthread_mutex_unlock(&s->mutex);
+    s->rebuilds_told += rebuilds;
     if (rebuilds) {
         note(&r, "index", NULL, "it was missing or damaged and has been made anew");
         index = "made anew";
@@ -402,7 +325,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
     if (!bad && !rc && usable)
         bad = verify_blocks(s, x, &r, &why);
     if (bad >= 0 && !rc && usable)
-        bad = verify_snapshots(s, x, &r);
+        bad = verify_snapshots(s, x, &r, &why);
     if (bad == MOTE_EFORMAT) {
         note(&r, "index", NULL, x->why);
         index = "damaged";
@@ -415,9 +338,7 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         r.n_blocks = made.blocks;
         r.n_snapshots = made.snapshots;
         index = "made anew";
-        pthread_mutex_lock(&s->mutex);
         s->rebuilds_told = s->counts.rebuilds;
-        pthread_mutex_unlock(&s->mutex);
     }
     pthread_mutex_unlock(mutex);
     if (rc) {
@@ -427,12 +348,12 @@ int mote_store_verify_json(mote_store *s, int rebuild, char **text, mote_err *er
         return rc;
     }
     json_t *o = json_object();
-    put_u(o, "blocks", r.n_blocks);
-    put_u(o, "snapshots", r.n_snapshots);
-    put_u(o, "damaged", r.n_damaged);
-    put(o, "index", json_string(index));
-    put(o, "dropped", json_boolean(writing && r.n_damaged));
-    put_u(o, "slots_left_out", made.damaged);
-    put(o, "list", r.damaged);
+    mote__json_put_u64(o, "blocks", r.n_blocks);
+    mote__json_put_u64(o, "snapshots", r.n_snapshots);
+    mote__json_put_u64(o, "damaged", r.n_damaged);
+    mote__json_put(o, "index", json_string(index));
+    mote__json_put(o, "dropped", json_boolean(writing && r.n_damaged));
+    mote__json_put_u64(o, "slots_left_out", made.damaged);
+    mote__json_put(o, "list", r.damaged);
     return mote__store_json(o, text, err);
 }

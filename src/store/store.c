@@ -1,4 +1,5 @@
 /* Opening and closing a store, its log, and what to do about a damaged index. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -129,15 +130,13 @@ static void renew_lock(mote__store *s)
 typedef struct seen {
     mote__store *s;
     uint32_t *ids;
-    size_t n;
+    size_t n, room;
 } seen;
 static int note_segment(void *ctx, const char *digits)
 {
     seen *u = ctx;
-    uint32_t *ids = realloc(u->ids, (u->n + 1) * sizeof *ids);
-    if (!ids)
+    if (mote__list_grow(&u->s->meter, MOTE_MEM_SCRATCH, &u->ids, u->n, &u->room, sizeof *u->ids))
         return MOTE_ENOMEM;
-    u->ids = ids;
     u->ids[u->n++] = (uint32_t)strtoul(digits, NULL, 16);
     return 0;
 }
@@ -149,6 +148,9 @@ static int judge_unknown(mote__store *s, uint32_t id, mote_err *err)
     mote__segment g;
     const char *why = NULL;
     mote__segment_state state = mote__segment_look(s, id, 0, &g, &why);
+    if (state == MOTE_SEGMENT_NO_MEMORY)
+        return mote__fail(err, MOTE_ENOMEM, "out of memory for a look at segment %08x",
+                          (unsigned)id);
     if (state == MOTE_SEGMENT_SOUND && g.n_slots)
         return mote__fail(err, MOTE_EFORMAT, "it does not know segment %08x", (unsigned)id);
     if (state == MOTE_SEGMENT_FOREIGN || state == MOTE_SEGMENT_UNREADABLE)
@@ -210,9 +212,10 @@ static int open_index(mote__store *s, int fresh, mote_err *err)
     if (rc)
         return rc;
     seen found = { .s = s };
-    mote__store_list(s, "seg-", 8, note_segment, &found);
+    if (mote__store_list(s, "seg-", 8, note_segment, &found) == MOTE_ENOMEM)
+        rc = mote__fail(err, MOTE_ENOMEM, "out of memory for the list of segments");
     pthread_mutex_lock(&s->read_mutex);
-    if (!s->read_only)
+    if (!rc && !s->read_only)
         rc = mote__index_open(&s->writer, path, MOTE_INDEX_WRITE, vfs, &s->waiting, err);
     if (!rc)
         rc = mote__index_open(&s->reader, path, MOTE_INDEX_READ, vfs, &s->read_waiting, err);
@@ -237,7 +240,7 @@ static int open_index(mote__store *s, int fresh, mote_err *err)
             mote__fail(err, rc, "%s: %s", path, s->reader.why);
     }
     pthread_mutex_unlock(&s->read_mutex);
-    free(found.ids);
+    mote__list_free(&s->meter, MOTE_MEM_SCRATCH, found.ids, found.room, sizeof *found.ids);
     if (!rc && !s->read_only && mote__store_care(s) == MOTE_EFORMAT && !fresh)
         rc = mote__fail(err, MOTE_EFORMAT, "%s: %s", path, s->writer.why);
     if (rc)
@@ -304,6 +307,39 @@ int mote__store_revive(mote__store *s)
     }
     return rc;
 }
+
+/* ---- changing it on purpose ---- */
+
+int mote__store_enter(mote__store *s, mote_err *err)
+{
+    if (s->stale)
+        return mote__fail(err, MOTE_EIO, "%s: another process holds the index and does not let go",
+                          s->dir);
+    if (s->read_only)
+        return mote__fail(err, MOTE_EIO, "%s: the store is open for reading only", s->dir);
+    pthread_mutex_lock(&s->write_mutex);
+    s->retry_at = 0;
+    int rc = 0;
+    for (int again = 0; again < 2 && !(rc = mote__store_revive(s)); again++)
+        if (!(rc = mote__store_care(s))) /* an index that it finds damaged is made anew */
+            return 0;
+    pthread_mutex_unlock(&s->write_mutex);
+    return rc == MOTE_ENOMEM
+               ? mote__fail(err, rc, "%s: out of memory for a look at the index", s->dir)
+               : mote__fail(err, MOTE_EIO, "%s: the index cannot be used", s->dir);
+}
+
+int mote__store_begin_anew(mote__store *s, mote_err *err)
+{
+    mote__rebuilt r;
+    pthread_mutex_lock(&s->write_mutex);
+    int rc = mote__store_rebuild_now(s, 1, &r, err);
+    if (rc)
+        pthread_mutex_unlock(&s->write_mutex);
+    return rc;
+}
+
+void mote__store_leave(mote__store *s) { pthread_mutex_unlock(&s->write_mutex); }
 
 /* ---- open, close ---- */
 
@@ -380,6 +416,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     mote__store *s = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *s);
     if (!s)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
+    mote__meter_add(&s->meter, MOTE_MEM_OTHER, sizeof *s); /* its meter lies in it */
     memcpy(s->dir, place, n);
     s->lock_fd = -1;
     if (params)
@@ -396,7 +433,8 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     mote__recent_init(
         &s->recent,
         s->params.snapshot_memory_bytes ? s->params.snapshot_memory_bytes : (uint64_t)64 << 20,
-        s->params.snapshot_memory_ttl_s == 0 ? 300 : ttl_of(s->params.snapshot_memory_ttl_s));
+        s->params.snapshot_memory_ttl_s == 0 ? 300 : ttl_of(s->params.snapshot_memory_ttl_s),
+        &s->meter);
     if (!s->tuning.queue_items)
         s->tuning.queue_items = 1024;
     if (!s->tuning.segment_bytes)
@@ -415,10 +453,11 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
     pthread_condattr_destroy(&attr);
 
     s->waiting.limit_ms = s->read_waiting.limit_ms = MOTE_STORE_WAIT_MS;
-    if (!(s->vfs = mote__vfs_create(s->io)))
+    if (!(s->vfs = mote__vfs_create(s->io, &s->meter)))
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     s->touched = rc ? NULL
-                    : mote__alloc(NULL, MOTE_MEM_OTHER, MOTE_STORE_TOUCHED * sizeof *s->touched);
+                    : mote__alloc(&s->meter, MOTE_MEM_OTHER,
+                                  MOTE_STORE_TOUCHED * sizeof *s->touched);
     if (!rc && !s->touched)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for a store");
     if (!rc)
@@ -487,6 +526,7 @@ void mote_store_close(mote_store *s)
         pthread_mutex_destroy(mutexes[i]);
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->done);
-    mote__free(NULL, MOTE_MEM_OTHER, s->touched, MOTE_STORE_TOUCHED * sizeof *s->touched);
+    mote__free(&s->meter, MOTE_MEM_OTHER, s->touched, MOTE_STORE_TOUCHED * sizeof *s->touched);
+    assert(mote__meter_total(&s->meter) == sizeof *s); /* all else had an owner */
     mote__free(NULL, MOTE_MEM_OTHER, s, sizeof *s);
 }

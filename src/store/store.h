@@ -156,8 +156,9 @@ typedef struct mote__snapshot {
     int exact;
     size_t origin; /* where the decoder's windows began: two states of the same tokens are equal
                       only if this is, too (docs/format-snapshot.md) */
-    void *blob;    /* owned (from seek): mote__snapshot_free */
+    void *blob;    /* owned (from seek): mote__snapshot_free, before the store is closed */
     size_t blob_bytes;
+    mote__meter *meter; /* of a blob from seek; borrowed */
 } mote__snapshot;
 
 /* Queue a snapshot of a sequence of n_tokens ids (all from token 0). The blob is copied. */
@@ -180,25 +181,39 @@ void mote__snapshot_free(mote__snapshot *snapshot);
 
 /* ---- writing behind ---- */
 
-/* since the store was opened by this process */
+/* Sums since the store was opened by this process; their meanings are in mote_store_stats. */
+#define MOTE_STORE_COUNTS(X) \
+    X(put_blocks)            \
+    X(written_blocks)        \
+    X(known_blocks)          \
+    X(dropped_blocks)        \
+    X(failed_blocks)         \
+    X(put_snapshots)         \
+    X(written_snapshots)     \
+    X(known_snapshots)       \
+    X(dropped_snapshots)     \
+    X(failed_snapshots)      \
+    X(matched_blocks)        \
+    X(missed_blocks)         \
+    X(read_bytes)            \
+    X(written_bytes)         \
+    X(found_snapshots)       \
+    X(recent_snapshots)      \
+    X(damaged_blocks)        \
+    X(damaged_snapshots)     \
+    X(evicted_blocks)        \
+    X(rebuilds)              \
+    X(remote_hits)           \
+    X(remote_misses)         \
+    X(remote_written)        \
+    X(remote_known)          \
+    X(remote_dropped)        \
+    X(remote_errors)         \
+    X(remote_damaged)
 typedef struct mote__store_counts {
-    /* known: stored already */
-    uint64_t put_blocks, written_blocks, known_blocks;
-    /* queue full, or no parent stored */
-    uint64_t dropped_blocks;
-    /* the disk said no */
-    uint64_t failed_blocks;
-    uint64_t put_snapshots, written_snapshots, known_snapshots, dropped_snapshots, failed_snapshots;
-    uint64_t matched_blocks, damaged_blocks, damaged_snapshots, found_snapshots;
-    /* of the found ones, those that were in memory */
-    uint64_t recent_snapshots;
-    uint64_t evicted_blocks, rebuilds;
-    /* blocks that came from a server; walks that ended because it had no more */
-    uint64_t remote_hits, remote_misses;
-    /* blocks sent; there already, and renewed */
-    uint64_t remote_written, remote_known;
-    /* not sent; refusals and failures; values that were not used */
-    uint64_t remote_dropped, remote_errors, remote_damaged;
+#define MOTE_X(name) uint64_t name;
+    MOTE_STORE_COUNTS(MOTE_X)
+#undef MOTE_X
 } mote__store_counts;
 
 /* Wait until all that was put before is written and synced, or has failed. counts may be NULL. Each

@@ -6,12 +6,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/json_put.h"
 #include "store/catalog.h"
-
-static void put_u(json_t *o, const char *key, uint64_t v)
-{
-    json_object_set_new(o, key, json_integer((json_int_t)v));
-}
 
 /* ---- gc ---- */
 
@@ -113,7 +109,7 @@ static int note_entry(void *ctx, const mote__index_any *row)
 
 static int drop_orphans(mote__store *s, mote__catalog *only, uint64_t *n)
 {
-    mote__entries tops = { 0 };
+    mote__entries tops = { .meter = &s->meter };
     int rc = mote__index_orphans(&s->writer, note_entry, &tops);
     for (size_t i = 0; only && i < tops.n;)
         if (mote__catalog_keep_block(only, &tops.list[i]))
@@ -307,15 +303,15 @@ static int collect(mote_store *s, int much, char **text, mote_err *err)
         return rc < 0 ? rc : MOTE_EIO;
     mote__disk_bytes(s, &on_disk, &ignored, &ignored);
     json_t *o = json_object();
-    put_u(o, "expired_blocks", expired);
-    put_u(o, "unreachable_blocks", orphans);
-    put_u(o, "evicted_blocks", over);
-    put_u(o, "removed_snapshots", snapshots);
-    put_u(o, "removed_segments", segments);
-    put_u(o, "removed_files", (uint64_t)strays);
-    put_u(o, "freed_bytes", freed);
-    put_u(o, "slot_bytes", room > headers ? room - headers : 0);
-    put_u(o, "segment_bytes", on_disk);
+    mote__json_put_u64(o, "expired_blocks", expired);
+    mote__json_put_u64(o, "unreachable_blocks", orphans);
+    mote__json_put_u64(o, "evicted_blocks", over);
+    mote__json_put_u64(o, "removed_snapshots", snapshots);
+    mote__json_put_u64(o, "removed_segments", segments);
+    mote__json_put_u64(o, "removed_files", (uint64_t)strays);
+    mote__json_put_u64(o, "freed_bytes", freed);
+    mote__json_put_u64(o, "slot_bytes", room > headers ? room - headers : 0);
+    mote__json_put_u64(o, "segment_bytes", on_disk);
     return mote__store_json(o, text, err);
 }
 
@@ -389,7 +385,7 @@ static int remove_one(mote__store *s, const char *digits, uint64_t *n_blocks, ui
 static int remove_chosen(mote__store *s, uint64_t *n_blocks, uint64_t *n_snapshots, mote_err *err)
 {
     mote__catalog c;
-    mote__entries tops = { 0 };
+    mote__entries tops = { .meter = &s->meter };
     int rc = mote__catalog_read(&c, s, &s->writer, err);
     if (rc)
         return rc;
@@ -464,8 +460,8 @@ static int remove_ids(mote_store *s, const char *const *ids, size_t n_ids, char 
     if (rc)
         return rc;
     json_t *o = json_object();
-    put_u(o, "removed_blocks", blocks);
-    put_u(o, "removed_snapshots", snapshots);
+    mote__json_put_u64(o, "removed_blocks", blocks);
+    mote__json_put_u64(o, "removed_snapshots", snapshots);
     return mote__store_json(o, text, err);
 }
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@ struct mote__vfs {
     sqlite3_vfs vfs;
     sqlite3_vfs *system;
     const mote__store_io *io;
+    mote__meter *meter;
     char name[32];
 };
 
@@ -166,13 +166,14 @@ static int x_time64(sqlite3_vfs *vfs, sqlite3_int64 *out)
     return SYSTEM(vfs)->xCurrentTimeInt64(SYSTEM(vfs), out);
 }
 
-mote__vfs *mote__vfs_create(const mote__store_io *io)
+mote__vfs *mote__vfs_create(const mote__store_io *io, mote__meter *meter)
 {
     sqlite3_vfs *system = sqlite3_vfs_find(NULL);
-    mote__vfs *v = system ? calloc(1, sizeof *v) : NULL;
+    mote__vfs *v = system ? mote__alloc(meter, MOTE_MEM_OTHER, sizeof *v) : NULL;
     if (!v)
         return NULL;
     v->system = system;
+    v->meter = meter;
     v->io = io;
     snprintf(v->name, sizeof v->name, "mote-%p", (void *)v);
     v->vfs = (sqlite3_vfs){ .iVersion = 2,
@@ -190,7 +191,7 @@ mote__vfs *mote__vfs_create(const mote__store_io *io)
                             .xGetLastError = x_error,
                             .xCurrentTimeInt64 = x_time64 };
     if (sqlite3_vfs_register(&v->vfs, 0)) {
-        free(v);
+        mote__free(meter, MOTE_MEM_OTHER, v, sizeof *v);
         return NULL;
     }
     return v;
@@ -203,5 +204,5 @@ void mote__vfs_destroy(mote__vfs *v)
     if (!v)
         return;
     sqlite3_vfs_unregister(&v->vfs);
-    free(v);
+    mote__free(v->meter, MOTE_MEM_OTHER, v, sizeof *v);
 }

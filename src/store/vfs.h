@@ -11,11 +11,12 @@
 #ifndef MOTE_STORE_VFS_H
 #define MOTE_STORE_VFS_H
 
+#include "base/mem.h"
 #include "store/io.h"
 
 typedef struct mote__vfs mote__vfs;
 /* NULL: no memory. */
-mote__vfs *mote__vfs_create(const mote__store_io *io);
+mote__vfs *mote__vfs_create(const mote__store_io *io, mote__meter *meter);
 const char *mote__vfs_name(const mote__vfs *vfs); /* NULL for NULL: the default */
 void mote__vfs_destroy(mote__vfs *vfs);           /* after the last database */
 

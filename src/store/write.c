@@ -295,6 +295,7 @@ static int write_slot(mote__store *s, mote__item *it, const mote__place *p)
                           { (void *)zeros, p->slot_bytes - MOTE_SLOT_HEAD - p->payload_bytes } };
     if (f) {
         e = mote__write_full(s, f->fd, v, 3, mote__slot_offset(p));
+        mote__count(&s->counts.written_bytes, e ? 0 : p->slot_bytes);
         mote__segfile_put(s, f);
     }
     if (it->pool)
@@ -428,7 +429,7 @@ void mote__write_touched(mote__store *s)
     size_t n;
     pthread_mutex_lock(&s->mutex);
     n = s->n_touched;
-    if (n && (ids = mote__alloc(NULL, MOTE_MEM_OTHER, n * sizeof *ids)) != NULL) {
+    if (n && (ids = mote__alloc(&s->meter, MOTE_MEM_SCRATCH, n * sizeof *ids)) != NULL) {
         memcpy(ids, s->touched, n * sizeof *ids);
         s->n_touched = 0;
     }
@@ -448,5 +449,5 @@ void mote__write_touched(mote__store *s)
         mote__index_rollback(&s->writer);
         failed(s, rc < 0 ? rc : MOTE_EIO, "noting times of use");
     }
-    mote__free(NULL, MOTE_MEM_OTHER, ids, n * sizeof *ids);
+    mote__free(&s->meter, MOTE_MEM_SCRATCH, ids, n * sizeof *ids);
 }

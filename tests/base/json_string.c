@@ -1,4 +1,5 @@
 /* Any bytes become a JSON string, and the string is the repaired text. */
+#include "base/json_put.h"
 #include "base/json_string.h"
 
 #include "base/utf8.h"
@@ -56,9 +57,9 @@ static void test_random(void **state)
 static void test_set(void **state)
 {
     json_t *o = json_object();
-    mote__json_set(o, "a", json_integer(1));
-    mote__json_set(o, "b", json_string("\xff"));
-    mote__json_set(o, "a", NULL);
+    mote__json_put(o, "a", json_integer(1));
+    mote__json_put(o, "b", json_string("\xff"));
+    mote__json_put(o, "a", NULL);
     assert_int_equal(json_object_size(o), 2);
     assert_true(json_is_null(json_object_get(o, "a")) && json_is_null(json_object_get(o, "b")));
     json_decref(o);

@@ -3,6 +3,7 @@
  * holds every fixed array of the code against the range. Large tensors are holes in a sparse file
  * behind their first values. */
 #include "test.h"
+#include "base/le.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -70,6 +70,12 @@ static void fill(const char *url, size_t n, size_t n_exact)
     mote__store_counts c = counts_of(&f);
     if (c.remote_written + c.remote_known != n)
         fail_msg("%d of %d sent: %s", (int)c.remote_written, (int)n, f.log);
+    mote_store_stats m;
+    assert_int_equal(mote_store_get_stats(f.store, &m, sizeof m), 0);
+    assert_int_equal(m.remote_written, c.remote_written);
+    assert_int_equal(m.queued_sends, 0);
+    assert_true(m.n_servers >= 1);
+    assert_int_equal(m.n_servers_down, 0);
     end(&f);
 }
 /* What a fresh directory finds. */

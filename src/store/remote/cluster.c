@@ -190,7 +190,8 @@ void mote__client_deinit(mote__client *c)
     for (size_t i = 0; i < MOTE_NODES; i++)
         if (c->connections[i]) {
             mote__redis_close(c->connections[i]);
-            mote__free(NULL, MOTE_MEM_OTHER, c->connections[i], sizeof *c->connections[i]);
+            mote__free(c->cluster->meter, MOTE_MEM_OTHER, c->connections[i],
+                       sizeof *c->connections[i]);
         }
 }
 
@@ -233,9 +234,11 @@ static mote__redis *connection(mote__client *c, int node)
     if (c->cluster->nodes[node].down && !c->probing)
         return NULL;
     if (!*r) {
-        *r = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof **r);
-        if (*r)
+        *r = mote__alloc(c->cluster->meter, MOTE_MEM_OTHER, sizeof **r);
+        if (*r) {
             (*r)->fd = -1;
+            (*r)->meter = c->cluster->meter;
+        }
     }
     if (*r && (*r)->fd < 0) {
         if (mote__redis_open(*r, &c->cluster->nodes[node].server, c->max_reply, &c->patience,

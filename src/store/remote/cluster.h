@@ -43,6 +43,7 @@ typedef struct mote__cluster {
     int16_t owner[MOTE_SLOTS]; /* -1: not known */
     _Atomic int explored;      /* CLUSTER SLOTS was asked */
     int retry_ms, max_retry_ms;
+    mote__meter *meter; /* of the clients' connections and commands; borrowed, may be NULL */
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
 } mote__cluster;

@@ -25,8 +25,8 @@ static void *make_array(const redisReadTask *task, count n)
 
 int mote__redis_attach(mote__redis *c, int fd, size_t max_reply)
 {
-    *c = (mote__redis){ .fd = fd, .max_reply = max_reply };
-    mote__buf_init(&c->out, NULL, MOTE_MEM_OTHER);
+    *c = (mote__redis){ .fd = fd, .max_reply = max_reply, .meter = c->meter };
+    mote__buf_init(&c->out, c->meter, MOTE_MEM_OTHER);
     c->reader = redisReaderCreate();
     if (!c->reader)
         return -1;
@@ -100,7 +100,7 @@ void mote__redis_close(mote__redis *c)
     if (c->out.data)
         explicit_bzero(c->out.data, c->out.capacity); /* the log-in was there */
     mote__buf_deinit(&c->out);
-    *c = (mote__redis){ .fd = -1 };
+    *c = (mote__redis){ .fd = -1, .meter = c->meter };
 }
 
 /* ---- commands ---- */

@@ -36,6 +36,7 @@ typedef struct mote__redis { /* stays where it was opened */
     redisReplyObjectFunctions functions, original;
     /* bytes [sent, out.size) are still to go */
     mote__buf out;
+    mote__meter *meter; /* of `out`; set before it is opened; borrowed, may be NULL */
     /* fed: bytes of replies not yet complete */
     size_t sent, fed, max_reply;
     mote__redis_waiting waiting[MOTE_REDIS_WAITING];

@@ -16,19 +16,12 @@ void mote__remote_key(char key[MOTE_REMOTE_KEY + 1], const uint8_t *id)
     mote__hex(key + 8, id, MOTE_STORE_ID);
 }
 
-static void count(mote__remote *r, uint64_t *counter, size_t n)
-{
-    pthread_mutex_lock(&r->store->mutex);
-    *counter += n;
-    pthread_mutex_unlock(&r->store->mutex);
-}
-
 /* ---- the queue ---- */
 
-static void free_upload(mote__upload *u)
+static void free_upload(mote__remote *r, mote__upload *u)
 {
     mote__kv_block_unref(u->pool, u->block);
-    mote__free(NULL, MOTE_MEM_OTHER, u, sizeof *u);
+    mote__free(&r->store->meter, MOTE_MEM_OTHER, u, sizeof *u);
 }
 
 static int nobody_is_up(mote__remote *r)
@@ -43,7 +36,8 @@ static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *he
                       mote__kv_pool *pool, mote__kv_block *block)
 {
     int taken = 0;
-    mote__upload *u = nobody_is_up(r) ? NULL : mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *u);
+    mote__upload *u = nobody_is_up(r) ? NULL
+                                      : mote__alloc(&r->store->meter, MOTE_MEM_OTHER, sizeof *u);
     if (u) {
         u->slot = *slot;
         memcpy(u->head, head, sizeof u->head);
@@ -60,10 +54,10 @@ static void put_block(mote__remote *r, const mote__slot *slot, const uint8_t *he
         }
         pthread_mutex_unlock(&r->mutex);
         if (!taken)
-            free_upload(u);
+            free_upload(r, u);
     }
     if (!taken)
-        count(r, &r->store->counts.remote_dropped, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
 }
 
 void mote__remote_note_bad(mote__remote *r, const uint8_t *id)
@@ -129,16 +123,16 @@ static void send_block(mote__remote *r, sending *s, uint8_t *image)
  * told of already. */
 static void finish(mote__remote *r, sending *s)
 {
-    mote__store_counts *c = &r->store->counts;
     const redisReply *reply = s->ask.reply;
     if (s->ask.state != MOTE_ASK_ANSWERED) {
-        count(r, &c->remote_dropped, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
     } else if (reply->type == REDIS_REPLY_ERROR) {
         mote__store_log(r->store, "a server does not take blocks: %.200s", reply->str);
-        count(r, &c->remote_errors, 1);
-        count(r, &c->remote_dropped, 1);
+        mote__count(&r->store->counts.remote_errors, 1);
+        mote__count(&r->store->counts.remote_dropped, 1);
     } else {
-        count(r, s->needed ? &c->remote_written : &c->remote_known, 1);
+        mote__count(s->needed ? &r->store->counts.remote_written : &r->store->counts.remote_known,
+                    1);
     }
 }
 
@@ -164,8 +158,8 @@ static void send_all(mote__remote *r, sending *batch, size_t n, uint8_t **image,
         }
     }
     if (*room < largest) {
-        mote__free(NULL, MOTE_MEM_OTHER, *image, *room);
-        *image = mote__alloc(NULL, MOTE_MEM_OTHER, largest);
+        mote__free(&r->store->meter, MOTE_MEM_SCRATCH, *image, *room);
+        *image = mote__alloc(&r->store->meter, MOTE_MEM_SCRATCH, largest);
         *room = *image ? largest : 0;
     }
     mote__client_begin(c);
@@ -216,13 +210,13 @@ static void *sender(void *arg)
         int late = r->stop && mote__now_ms() > r->close_at;
         pthread_mutex_unlock(&r->mutex);
         if (late || nobody_is_up(r)) {
-            count(r, &r->store->counts.remote_dropped, n);
+            mote__count(&r->store->counts.remote_dropped, n);
             n_given_up += late ? n : 0;
         } else {
             send_all(r, batch, n, &image, &room);
         }
         for (size_t i = 0; i < n; i++)
-            free_upload(batch[i].upload);
+            free_upload(r, batch[i].upload);
         pthread_mutex_lock(&r->mutex);
         r->n_waiting -= n;
         r->n_done += n;
@@ -232,7 +226,7 @@ static void *sender(void *arg)
     if (n_given_up)
         mote__store_log(r->store, "%zu blocks were not sent to the server: it is too slow",
                         n_given_up);
-    mote__free(NULL, MOTE_MEM_OTHER, image, room);
+    mote__free(&r->store->meter, MOTE_MEM_SCRATCH, image, room);
     return NULL;
 }
 
@@ -262,7 +256,7 @@ static int open_tier(mote__remote **out, mote__store *s, const mote__server *ser
                      mote_err *err)
 {
     mote__server known[MOTE_URL_SERVERS];
-    mote__remote *r = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *r);
+    mote__remote *r = mote__alloc(&s->meter, MOTE_MEM_OTHER, sizeof *r);
     *out = r;
     if (!r)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a store's servers");
@@ -277,6 +271,7 @@ static int open_tier(mote__remote **out, mote__store *s, const mote__server *ser
                        s->tuning.remote_retry_ms ? s->tuning.remote_retry_ms : RETRY_MS);
     explicit_bzero(known, sizeof known);
     r->cluster.log = say;
+    r->cluster.meter = &s->meter;
     r->cluster.log_ctx = s;
     mote__client_init(&r->finder, &r->cluster, r->timeout_ms);
     mote__client_init(&r->sender, &r->cluster,
@@ -314,7 +309,7 @@ static void close_tier(mote__remote *r)
     pthread_mutex_destroy(&r->mutex);
     pthread_cond_destroy(&r->wake);
     pthread_cond_destroy(&r->done);
-    mote__free(NULL, MOTE_MEM_OTHER, r, sizeof *r);
+    mote__free(&r->store->meter, MOTE_MEM_OTHER, r, sizeof *r);
 }
 
 static void stat_tier(mote__remote *r, mote__tier_stat *stat)

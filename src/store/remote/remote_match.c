@@ -36,13 +36,6 @@ int mote__remote_check_value(const mote__store_context *c, const mote__chain *ch
     return rc ? rc : mote__slot_answers(slot, value, c, chain, parent, ids, why);
 }
 
-static void count(mote__store *s, uint64_t *counter)
-{
-    pthread_mutex_lock(&s->mutex);
-    ++*counter;
-    pthread_mutex_unlock(&s->mutex);
-}
-
 /* One byte more than a slot is asked for: a longer value shows itself, and no longer one is sent.
  */
 static void ask(walk *w, flight *f)
@@ -60,7 +53,7 @@ static end bad_value(walk *w, const flight *f, const char *why)
     mote__remote_key(key, f->chain.id);
     mote__store_log(w->r->store, "the server's value of %s is not used (%s)", key, why);
     mote__remote_note_bad(w->r, f->chain.id);
-    count(w->r->store, &w->r->store->counts.remote_damaged);
+    mote__count(&w->r->store->counts.remote_damaged, 1);
     return END_STOP;
 }
 
@@ -71,14 +64,14 @@ static end take(walk *w, flight *f)
     const redisReply *reply = f->ask.reply;
     const int32_t *ids = w->ids + w->chain->n_blocks * MOTE_BLOCK_TOKENS;
     if (f->ask.state != MOTE_ASK_ANSWERED) {
-        count(s, &s->counts.remote_errors);
+        mote__count(&s->counts.remote_errors, 1);
         return END_STOP;
     }
     if (reply->type == REDIS_REPLY_NIL || (reply->type == REDIS_REPLY_STRING && reply->len == 0))
         return END_MISS;
     if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGTYPE", 9)) {
         mote__store_log(s, "a server does not give blocks: %.200s", reply->str);
-        count(s, &s->counts.remote_errors);
+        mote__count(&s->counts.remote_errors, 1);
         return END_STOP;
     }
     mote__slot slot;
@@ -96,7 +89,7 @@ static end take(walk *w, flight *f)
         return END_STOP;
     mote__kv_block_put(w->pool, b, 0, reply->str + MOTE_SLOT_HEAD, w->c->block_bytes);
     mote__queue_block(s, &slot, (const uint8_t *)reply->str, w->pool, b);
-    count(s, &s->counts.remote_hits);
+    mote__count(&s->counts.remote_hits, 1);
     w->blocks[w->chain->n_blocks] = b;
     *w->chain = f->chain;
     return END_MAX;
@@ -153,6 +146,6 @@ size_t mote__remote_find(mote__remote *r, const mote__store_context *c,
         e = walk_along(&w, 0); /* below the first approximate block all are */
     pthread_mutex_unlock(&r->find_mutex);
     if (e == END_MISS)
-        count(r->store, &r->store->counts.remote_misses);
+        mote__count(&r->store->counts.remote_misses, 1);
     return chain->n_blocks - before;
 }

@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/mem.h"
 
 int64_t mote__now_ms(void)
 {
@@ -46,7 +47,8 @@ static int look_up(mote__addresses *a, const char *host, unsigned port, int flag
     return rc;
 }
 
-/* Shared by the one who asks and the thread; the last one frees it. */
+/* Shared by the one who asks and the thread; the last one frees it. The thread may outlive the
+ * store, and so no meter counts it. */
 typedef struct lookup {
     pthread_mutex_t mutex;
     pthread_cond_t found;
@@ -63,7 +65,7 @@ static void let_go(lookup *l) /* with the mutex held */
     if (last) {
         pthread_mutex_destroy(&l->mutex);
         pthread_cond_destroy(&l->found);
-        free(l);
+        mote__free(NULL, MOTE_MEM_OTHER, l, sizeof *l);
     }
 }
 
@@ -88,9 +90,9 @@ int mote__resolve(mote__addresses *a, const char *host, unsigned port, const mot
     *why = "its name cannot be resolved";
     if (!look_up(a, host, port, AI_NUMERICHOST))
         return 0;
-    lookup *l = calloc(1, sizeof *l);
+    lookup *l = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *l);
     if (!l || snprintf(l->host, sizeof l->host, "%s", host) >= (int)sizeof l->host) {
-        free(l);
+        mote__free(NULL, MOTE_MEM_OTHER, l, sizeof *l);
         return -1;
     }
     pthread_condattr_t attr;
