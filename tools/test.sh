@@ -76,11 +76,11 @@ step_asan() {
     build_and_test "--no-suite heavy" build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
-threaded="base/threads io/reads model/bits model/dense model/trace kern/linear kern/kern store/store store/remote"
+threaded="base/threads engine/beside io/reads model/bits model/dense model/trace kern/linear kern/kern store/store store/remote"
 step_tsan() {
     note "TSan"
     targets=$(for t in $threaded; do
-        case $t in model/*) echo "tests/model/test-model-${t#*/}" ;; *) echo "tests/test-${t%/*}-${t#*/}" ;; esac
+        case $t in model/* | engine/*) echo "tests/model/test-${t%/*}-${t#*/}" ;; *) echo "tests/test-${t%/*}-${t#*/}" ;; esac
     done)
     if setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=2; then suite build-tsan plain_addresses "$threaded"; else bad "build-tsan"; fi
     targets=

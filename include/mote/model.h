@@ -114,7 +114,8 @@ typedef struct mote_model_info {
  * or one of a Llama-style model (docs/config.md). params NULL = defaults. */
 MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_model_params *params,
                              mote_err *err);
-MOTE_API void mote_model_close(mote_model *model);
+/* NULL is fine. MOTE_EINVAL, and nothing is closed, while sessions of the model are left. */
+MOTE_API int mote_model_close(mote_model *model);
 MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
 MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
 /* The layer plan as JSON text (an array, one object per layer); free with mote_free. */

@@ -4,9 +4,14 @@
  * Conventions. Functions that can fail return MOTE_OK or a negative MOTE_E... code and put a
  * sentence for a person into the caller's mote_err (which may be NULL). Handles are opaque;
  * *_close/_destroy accept NULL. Strings are UTF-8. Sizes are bytes unless named otherwise;
- * positions and counts are tokens. The library never exits, prints or aborts. Threads: a model may
- * be shared by threads; sessions of one model are used by one thread at a time, and so is
- * mote_step, whatever its sessions. A session must be destroyed before its model is closed. */
+ * positions and counts are tokens. The library never exits, prints or aborts.
+ *
+ * Threads. A model may be shared. A session is used by one thread at a time; different sessions of
+ * a model may be used by different threads at once: created, forked, destroyed, pushed to, probed,
+ * restored, snapshotted. Of what computes (mote_step, mote_run, mote_score_rows, mote_eval_window)
+ * one call runs at a time on a model, and the sessions in its list belong to it meanwhile. A store
+ * may be used by any thread at any time, a sampler or detokenizer by one at a time. A session must
+ * be destroyed before its model is closed. */
 #ifndef MOTE_H
 #define MOTE_H
 

@@ -122,11 +122,12 @@ typedef struct mote_stepped {
     size_t done_rows, all_rows;
 } mote_stepped;
 /* One pass over pending tokens of several sessions, each at most once in the list, sharing every
- * weight read: first the sessions with at most 8 rows left, then prompts, in the order of the list,
- * until max_rows are found. Whoever is in a pass changes no bit of the others' results. stepped: n
- * results. Where memory is short the pass is smaller. A failure of one session (its numbers are not
- * finite) costs its prompt alone; one of the whole pass drops the prompts that took part.
- * Returns MOTE_EINVAL (the list) or MOTE_ENOMEM (not even for one row); then nothing has run. */
+ * weight read: first, in the order of the list, the sessions with at most 8 rows left; what
+ * max_rows leaves is shared evenly by the longer prompts. Whoever is in a pass changes no bit of
+ * the others' results. stepped: n results. Where memory is short the pass is smaller. A failure of
+ * one session (its numbers are not finite) costs its prompt alone; one of the whole pass drops the
+ * prompts that took part. Returns MOTE_EINVAL (the list) or MOTE_ENOMEM (not even for one row);
+ * then nothing has run. */
 MOTE_API int mote_step(mote_model *model, mote_session *const *sessions, size_t n_sessions,
                        const mote_step_params *params, mote_stepped *stepped, mote_err *err);
 

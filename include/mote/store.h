@@ -146,6 +146,28 @@ typedef struct mote_restored {
  * (reused_tokens 0). */
 MOTE_API int mote_session_restore(mote_session *session, const int32_t *ids, size_t n_ids,
                                   mote_replay replay, mote_restored *restored, mote_err *err);
+/* The same in slices: next reads at most about max_tokens (0: no limit; a block of 256 is the
+ * least, and a snapshot comes whole) and returns 1 while there is more, 0 when the session is
+ * filled as *restored says, or an error. Destroyed before that the session stays empty. ids are
+ * borrowed until then. Nothing else may use the session meanwhile; other sessions may be stepped.
+ */
+typedef struct mote_restore mote_restore;
+MOTE_API int mote_restore_create(mote_restore **restore, mote_session *session, const int32_t *ids,
+                                 size_t n_ids, mote_replay replay, mote_err *err);
+MOTE_API int mote_restore_next(mote_restore *restore, size_t max_tokens, mote_restored *restored,
+                               mote_err *err);
+MOTE_API void mote_restore_destroy(mote_restore *restore);
+
+typedef struct mote_probed {
+    size_t tokens;          /* of the prompt's beginning that are stored in whole blocks */
+    size_t exact_tokens;    /* of those, the ones that an exact replay may take */
+    size_t snapshot_tokens; /* of the longest snapshot; 0: none */
+} mote_probed;
+/* How much of a prompt the session's store holds, by the directory's index alone: nothing is read
+ * or changed, servers are not asked, and a restore may still find less. */
+MOTE_API int mote_store_probe(const mote_session *session, const int32_t *ids, size_t n_ids,
+                              mote_probed *probed, mote_err *err);
+
 /* Save the session's state to its store (in the background), so that continuing it later is exact.
  * A snapshot holds no logits: for the same prompt again take it before the last token is fed
  * (mote_session_restore, or _follow, sees to it that this changes no bit). */

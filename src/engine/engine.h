@@ -2,6 +2,8 @@
 #ifndef MOTE_ENGINE_ENGINE_H
 #define MOTE_ENGINE_ENGINE_H
 
+#include <pthread.h>
+
 #include "text/tokenizer.h"
 #include "text/wording.h"
 #include "model/layer.h"
@@ -28,9 +30,11 @@ struct mote_model {
     } * pools;
     size_t chunk_rows; /* rows of one pass at most */
     mote__buf lists;   /* of a step: which sessions take part in its pass */
-    int net_open, n_sessions;
+    int net_open;
     uint8_t fingerprint[MOTE_STORE_DIGEST];
     int has_fingerprint;
+    size_t n_sessions;
+    pthread_mutex_t mutex; /* of pools, fingerprint, has_fingerprint and n_sessions */
     char path[4096];
 };
 
@@ -112,11 +116,14 @@ void mote__prompt_begin(mote_session *s);
 void mote__prompt_finish(mote_session *s);
 int mote__session_idle(const mote_session *s, mote_err *err);
 
+/* A session more (1) or less (-1) hangs on the model. Any thread. */
+void mote__model_count(mote_model *model, int change);
+
 /* engine/special.c: bos, adds_bos, the generation's eos and note, from the files of `folder` (NULL:
  * a tokenizer without one). */
 int mote__model_specials(mote_model *model, const char *folder, mote_err *err);
 
-/* NULL: no memory */
+/* Any thread. NULL: no memory */
 mote__kv_pool *mote__model_pool(mote_model *model, const mote__kv_spec *spec);
 
 /* Offer the whole blocks of the first n_tokens to the store; forget what was known of blocks that

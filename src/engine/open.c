@@ -231,6 +231,7 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     if (!m)
         return mote__fail(err, MOTE_ENOMEM, "out of memory");
     m->net.meter = &m->meter;
+    pthread_mutex_init(&m->mutex, NULL);
     strcpy(m->path, path);
     if (p->tokenizer_only) {
         rc = p->no_tokenizer ? 0 : open_tokenizer_only(m, err);
@@ -256,10 +257,15 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     return 0;
 }
 
-void mote_model_close(mote_model *m)
+int mote_model_close(mote_model *m)
 {
     if (!m)
-        return;
+        return 0;
+    pthread_mutex_lock(&m->mutex);
+    size_t n_sessions = m->n_sessions;
+    pthread_mutex_unlock(&m->mutex);
+    if (n_sessions)
+        return MOTE_EINVAL;
     if (m->net_open)
         mote__pass_deinit(&m->pass);
     mote__buf_deinit(&m->lists);
@@ -276,7 +282,29 @@ void mote_model_close(mote_model *m)
     mote__weights_close(&m->net.weights);
     mote__tokenizer_close(m->tokenizer);
     mote__wording_deinit(&m->wording);
+    pthread_mutex_destroy(&m->mutex);
     free(m);
+    return 0;
+}
+
+void mote__model_count(mote_model *m, int change)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->n_sessions += (size_t)change;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static mote__kv_pool *find_pool(mote_model *m, const mote__kv_layout *layout)
+{
+    for (struct pool_list *p = m->pools; p; p = p->next) {
+        int same = 1;
+        for (size_t i = 0; i < layout->n_sources; i++)
+            same &= p->pool.layout.source[i].main == layout->source[i].main &&
+                    p->pool.layout.source[i].index == layout->source[i].index;
+        if (same)
+            return &p->pool;
+    }
+    return NULL;
 }
 
 mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
@@ -285,21 +313,17 @@ mote__kv_pool *mote__model_pool(mote_model *m, const mote__kv_spec *spec)
     mote__kv_layout layout;
     mote__kv_shape_of(&shape, &m->net.config);
     mote__kv_layout_init(&layout, &shape, spec);
-    for (struct pool_list *p = m->pools; p; p = p->next) {
-        int same = 1;
-        for (size_t i = 0; i < layout.n_sources; i++)
-            same &= p->pool.layout.source[i].main == layout.source[i].main &&
-                    p->pool.layout.source[i].index == layout.source[i].index;
-        if (same)
-            return &p->pool;
+    pthread_mutex_lock(&m->mutex);
+    mote__kv_pool *pool = find_pool(m, &layout);
+    struct pool_list *p = pool ? NULL : mote__alloc(&m->meter, MOTE_MEM_KV_SLACK, sizeof *p);
+    if (p) {
+        mote__kv_pool_init_in(&p->pool, &layout, m->net.kv_memory, &m->meter);
+        p->next = m->pools;
+        m->pools = p;
+        pool = &p->pool;
     }
-    struct pool_list *p = mote__alloc(&m->meter, MOTE_MEM_KV_SLACK, sizeof *p);
-    if (!p)
-        return NULL;
-    mote__kv_pool_init_in(&p->pool, &layout, m->net.kv_memory, &m->meter);
-    p->next = m->pools;
-    m->pools = p;
-    return &p->pool;
+    pthread_mutex_unlock(&m->mutex);
+    return pool;
 }
 
 void mote_model_get_info(const mote_model *m, mote_model_info *info)

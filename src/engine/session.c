@@ -39,7 +39,7 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
     mote__kv_cache_init(&s->seq.kv, pool);
     mote__buf_init(&s->ids, &model->meter, MOTE_MEM_OTHER);
     mote__buf_init(&s->logits, &model->meter, MOTE_MEM_OTHER);
-    model->n_sessions++;
+    mote__model_count(model, 1);
     *out = s;
     return 0;
 }
@@ -61,7 +61,7 @@ void mote_session_destroy(mote_session *s)
     mote__buf_deinit(&s->ids);
     mote__buf_deinit(&s->logits);
     mote__free(&m->meter, MOTE_MEM_OTHER, s, sizeof *s);
-    m->n_sessions--;
+    mote__model_count(m, -1);
 }
 
 /* A session that is idle gives its last row, so that a fork can be sampled from at once; in the
@@ -117,7 +117,7 @@ int mote_session_fork(mote_session **out, const mote_session *s, mote_err *err)
     mote__buf_init(&f->ids, &m->meter, MOTE_MEM_OTHER);
     mote__buf_init(&f->logits, &m->meter, MOTE_MEM_OTHER);
     mote__kv_cache_init(&f->seq.kv, s->seq.kv.pool);
-    m->n_sessions++;
+    mote__model_count(m, 1);
     if (mote__kv_state_clone(&f->seq.state, &s->seq.state) ||
         mote__kv_cache_fork(&f->seq.kv, &s->seq.kv, written) ||
         (s->prompt.pending && mote__kv_reserve(&f->seq.kv, written, end)) ||

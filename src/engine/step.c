@@ -47,30 +47,62 @@ static int check(const mote_model *m, mote_session *const *sessions, size_t n,
     return 0;
 }
 
-/* Rows for at most `room`: first the sessions with few rows left, then prompts, each in the order
- * of the list. */
+static int is_short(const mote_session *s) { return rows_left(s) <= SHORT_ROWS; }
+
+/* Prompts share `room` rows: none gets more than it has, all others the same (the first ones one
+ * more). Results in stepped[].n_rows. */
+static void share(mote_session *const *sessions, size_t n, mote_stepped *stepped, size_t room)
+{
+    size_t open = 0;
+    for (size_t i = 0; i < n; i++)
+        open += rows_here(sessions[i]) && !is_short(sessions[i]);
+    for (int again = open > 0; again && open;) {
+        size_t even = room / open;
+        again = 0;
+        for (size_t i = 0; i < n; i++) {
+            size_t rows = rows_here(sessions[i]);
+            if (!rows || is_short(sessions[i]) || stepped[i].n_rows || rows > even)
+                continue;
+            stepped[i].n_rows = rows;
+            room -= rows;
+            open--;
+            again = 1;
+        }
+    }
+    for (size_t i = 0; i < n && open && room; i++) {
+        if (!rows_here(sessions[i]) || is_short(sessions[i]) || stepped[i].n_rows)
+            continue;
+        stepped[i].n_rows = (room + open - 1) / open;
+        room -= stepped[i].n_rows;
+        open--;
+    }
+}
+
+/* Which rows make the pass, at most `room`: first those of sessions with few left, then prompts. */
 static void choose(struct part *part, mote_session *const *sessions, size_t n,
                    mote_stepped *stepped, size_t room)
 {
     part->n = part->n_rows = 0;
-    for (int prompts = 0; prompts < 2; prompts++)
-        for (size_t i = 0; i < n && room; i++) {
-            mote_session *s = sessions[i];
-            size_t rows = rows_here(s);
-            if (rows == 0 || (rows_left(s) > SHORT_ROWS) != prompts)
-                continue;
-            rows = rows < room ? rows : room;
-            const struct prompt *p = &s->prompt;
-            part->extents[part->n] = (mote__extent){ .seq = &s->seq,
-                                                     .pos = p->begun ? p->at : p->k.begin,
-                                                     .n = rows,
-                                                     .apex = p->k.encoder_apex,
-                                                     .publish_from = p->k.publish_from };
-            part->sessions[part->n] = s;
-            part->stepped[part->n++] = &stepped[i];
-            part->n_rows += rows;
-            room -= rows;
-        }
+    for (size_t i = 0; i < n; i++) {
+        size_t rows = is_short(sessions[i]) ? rows_here(sessions[i]) : 0;
+        stepped[i].n_rows = rows < room ? rows : room;
+        room -= stepped[i].n_rows;
+    }
+    share(sessions, n, stepped, room);
+    for (size_t i = 0; i < n; i++) {
+        if (!stepped[i].n_rows)
+            continue;
+        mote_session *s = sessions[i];
+        const struct prompt *p = &s->prompt;
+        part->extents[part->n] = (mote__extent){ .seq = &s->seq,
+                                                 .pos = p->begun ? p->at : p->k.begin,
+                                                 .n = stepped[i].n_rows,
+                                                 .apex = p->k.encoder_apex,
+                                                 .publish_from = p->k.publish_from };
+        part->sessions[part->n] = s;
+        part->stepped[part->n++] = &stepped[i];
+        part->n_rows += stepped[i].n_rows;
+    }
 }
 
 /* The extent's session fails: its rows leave the pass, the others' stay. */
@@ -216,7 +248,6 @@ static void settle(struct part *part, int rc)
         if (rc && !r->err.code)
             mote__fail(&r->err, rc, "the pass of %zu rows failed: %s", part->n_rows,
                        mote_error_sentence(rc));
-        r->n_rows = part->extents[i].n;
         if (r->err.code) {
             mote_session_drop(s);
             continue;
@@ -241,6 +272,13 @@ static int lists(struct part *part, mote_model *m, size_t n, mote_err *err)
     return 0;
 }
 
+/* No pass ran. */
+static void stepped_none(mote_stepped *stepped, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        stepped[i].n_rows = 0;
+}
+
 int mote_step(mote_model *m, mote_session *const *sessions, size_t n,
               const mote_step_params *params, mote_stepped *stepped, mote_err *err)
 {
@@ -263,9 +301,11 @@ int mote_step(mote_model *m, mote_session *const *sessions, size_t n,
         return 0;
     /* without memory for so many rows, fewer of them; nothing has run yet */
     while (mote__pass_begin(&m->pass, part.extents, part.n)) {
-        if (room == 1 || part.n_rows == 1)
+        if (part.n_rows == 1) {
+            stepped_none(stepped, n);
             return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of activations",
                               part.n_rows);
+        }
         room = part.n_rows / 2;
         choose(&part, sessions, n, stepped, room);
     }

@@ -202,7 +202,7 @@ int mote__snap_matches(const mote__snapfile *s, const mote__snap_entry *e)
            s->approximate == e->approximate && s->n_tail == e->n_tail;
 }
 
-/* One candidate: 1 = loaded and whole, 0 = not this one. */
+/* One candidate: 1 = loaded and whole (out NULL: it fits by its names), 0 = not this one. */
 static int take(mote__store *s, const mote__store_context *c, const mote__snapshot_want *w,
                 const mote__snap_entry *e, const uint8_t *tail, int again, mote__snapshot *out)
 {
@@ -218,6 +218,8 @@ static int take(mote__store *s, const mote__store_context *c, const mote__snapsh
         return 0; /* another tail */
     if (!w->any_origin && want.origin != w->origin && n_tokens > w->origin)
         return 0; /* other windows */
+    if (!out)
+        return 1;
     uint8_t *file = mote__recent_get(&s->recent, e->key, &n, mote__store_now(s));
     int recent = file != NULL, err = recent ? 0 : mote__snap_load(s, e->key, &file, &n);
     if (err && err != ENODATA) {
@@ -330,11 +332,11 @@ static int stands(mote__store *s, const mote__snap_entry *e)
     return there || mote__queue_has(s, e->chain.id);
 }
 
-int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids,
-                              size_t n_ids, const mote__snapshot_want *want, mote__snapshot *out)
+/* out NULL: look only. Returns the tokens of what was found; 0: nothing. */
+static size_t seek_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids,
+                            size_t n_ids, const mote__snapshot_want *want, mote__snapshot *out)
 {
-    *out = (mote__snapshot){ 0 };
-    size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS;
+    size_t n_blocks = n_ids / MOTE_BLOCK_TOKENS, found = 0;
     uint8_t(*tokens)[MOTE_STORE_ID] = mote__alloc(&s->meter, MOTE_MEM_SCRATCH,
                                                   mote__mul(n_blocks + 1, MOTE_STORE_ID));
     if (!tokens)
@@ -344,7 +346,7 @@ int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, cons
         chain = mote__chain_next(c, &chain, ids + i * MOTE_BLOCK_TOKENS, 1);
         memcpy(tokens[i + 1], chain.id, MOTE_STORE_ID);
     }
-    int found = 0, rc = 0;
+    int rc = 0;
     for (size_t k = n_blocks + 1; k-- > 0 && !found && rc >= 0;) {
         size_t tail_ids = n_ids - k * MOTE_BLOCK_TOKENS;
         tail_ids = tail_ids < MOTE_BLOCK_TOKENS ? tail_ids : MOTE_BLOCK_TOKENS - 1;
@@ -353,11 +355,26 @@ int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, cons
         seek at = { 0 };
         mote__snap_entry e;
         while (!found && !(rc = next_candidate(s, c, &at, tokens[k], (uint32_t)tail_ids, &e)))
-            found = e.chain.n_blocks == k && !(want->exact_only && e.approximate) &&
-                    stands(s, &e) && take(s, c, want, &e, tail, 2, out);
+            if (e.chain.n_blocks == k && !(want->exact_only && e.approximate) && stands(s, &e) &&
+                take(s, c, want, &e, tail, 2, out))
+                found = k * MOTE_BLOCK_TOKENS + e.n_tail;
     }
     mote__free(&s->meter, MOTE_MEM_SCRATCH, tokens, mote__mul(n_blocks + 1, MOTE_STORE_ID));
     return found;
+}
+
+int mote__store_seek_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids,
+                              size_t n_ids, const mote__snapshot_want *want, mote__snapshot *out)
+{
+    *out = (mote__snapshot){ 0 };
+    return seek_snapshot(s, c, ids, n_ids, want, out) > 0;
+}
+
+size_t mote__store_peek_snapshot(mote__store *s, const mote__store_context *c, const int32_t *ids,
+                                 size_t n_ids)
+{
+    mote__snapshot_want any = { .any_origin = 1 };
+    return seek_snapshot(s, c, ids, n_ids, &any, NULL);
 }
 
 void mote__snapshot_free(mote__snapshot *snapshot)

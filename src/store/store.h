@@ -137,6 +137,11 @@ size_t mote__store_match(mote__store *store, const mote__store_context *c,
                          const mote__store_want *want, const int32_t *ids, size_t n_ids,
                          mote__kv_pool *pool, mote__kv_block **blocks, mote__chain *chain);
 
+/* How far the directory's index and the queue lead along ids, as mote__store_match would go; no
+ * block is read, no server is asked. Any thread. */
+void mote__store_probe(mote__store *store, const mote__store_context *c, const int32_t *ids,
+                       size_t n_ids, mote__chain *chain);
+
 typedef enum mote__store_put_result { MOTE_PUT_QUEUED, MOTE_PUT_DROPPED } mote__store_put_result;
 /* Advance `chain` over a finished block and queue it for writing. Never waits for a disk: with a
  * full queue, a closed or a read-only store the block is dropped (and counted). What is stored
@@ -177,6 +182,10 @@ typedef struct mote__snapshot_want {
 int mote__store_seek_snapshot(mote__store *store, const mote__store_context *c, const int32_t *ids,
                               size_t n_ids, const mote__snapshot_want *want,
                               mote__snapshot *snapshot);
+/* Tokens of the longest snapshot whose tokens are a prefix of ids, whatever its origin; 0: none.
+ * Nothing is read but the index. */
+size_t mote__store_peek_snapshot(mote__store *store, const mote__store_context *c,
+                                 const int32_t *ids, size_t n_ids);
 void mote__snapshot_free(mote__snapshot *snapshot);
 
 /* ---- writing behind ---- */

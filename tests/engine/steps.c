@@ -173,6 +173,38 @@ static void decoding_beside_a_prompt(void **state)
     mote_model_close(m);
 }
 
+/* What decoding leaves of a pass is shared evenly by the prompts, wherever they are in the list. */
+static void prompts_share(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t max_rows, rows[4], want[4];
+    } cases[] = {
+        { 60, { 100, 10, 100, 100 }, { 17, 10, 17, 16 } },
+        { 61, { 1, 20, 100, 100 }, { 1, 20, 20, 20 } },
+        { 3, { 100, 100, 100, 100 }, { 1, 1, 1, 0 } },
+        { 2, { 100, 1, 8, 8 }, { 0, 1, 1, 0 } },
+        { 500, { 100, 9, 8, 100 }, { 100, 9, 8, 100 } },
+    };
+    mote_model *m = open_config(0);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        mote_session *s[4];
+        mote_stepped r[4];
+        mote_step_params p = { .max_rows = cases[c].max_rows };
+        for (size_t i = 0; i < 4; i++) {
+            s[i] = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
+            push(s[i], ids, cases[c].rows[i], 0);
+        }
+        assert_int_equal(mote_step(m, s, 4, &p, r, NULL), 0);
+        for (size_t i = 0; i < 4; i++) {
+            assert_int_equal(r[i].n_rows, cases[c].want[i]);
+            assert_int_equal(r[i].ready, r[i].n_rows == cases[c].rows[i]);
+            mote_session_destroy(s[i]);
+        }
+    }
+    mote_model_close(m);
+}
+
 /* What cannot be pushed changes nothing. */
 static void refused(void **state)
 {
@@ -434,9 +466,10 @@ static void any_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces),    cmocka_unit_test(decoding_beside_a_prompt),
-        cmocka_unit_test(refused),   cmocka_unit_test(not_finite),
-        cmocka_unit_test(no_memory), cmocka_unit_test(any_order),
+        cmocka_unit_test(pieces),        cmocka_unit_test(decoding_beside_a_prompt),
+        cmocka_unit_test(prompts_share), cmocka_unit_test(refused),
+        cmocka_unit_test(not_finite),    cmocka_unit_test(no_memory),
+        cmocka_unit_test(any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
