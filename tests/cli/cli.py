@@ -1451,9 +1451,15 @@ def chat_history_that_is_none():
 
 
 # ---- pipes and signals ---------------------------------------------------------------------------------------------
+def usual_signals():
+    """As a shell starts a command: tests under nohup or in the background inherit ignored ones."""
+    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(sig, signal.SIG_DFL)
+
+
 def start(*argv):
     return subprocess.Popen([MOTE, *map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                            preexec_fn=usual_signals)
 
 
 LONG = ("run", NANO, "-p", "It was", "-n", 50000, "--ignore-eos", "--temp", 1, "--seed", 3)
