@@ -29,9 +29,10 @@ int mote__file_is_there(const char *path)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-int mote__map_open(mote__map *map, const char *path, mote_err *err)
+int mote__map_open_fd(mote__map *map, int *kept, const char *path, mote_err *err)
 {
     *map = (mote__map){ 0 };
+    *kept = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return mote__fail(err, MOTE_EIO, "%s: cannot open: %s", path, strerror(errno));
@@ -48,9 +49,20 @@ int mote__map_open(mote__map *map, const char *path, mote_err *err)
         else
             *map = (mote__map){ .data = p, .size = (size_t)st.st_size };
     }
+    if (rc) {
+        close(fd);
+        return rc;
+    }
+    map->id = id_of(&st);
+    *kept = fd;
+    return MOTE_OK;
+}
+
+int mote__map_open(mote__map *map, const char *path, mote_err *err)
+{
+    int fd, rc = mote__map_open_fd(map, &fd, path, err);
     if (!rc)
-        map->id = id_of(&st);
-    close(fd);
+        close(fd);
     return rc;
 }
 

@@ -21,6 +21,9 @@ typedef struct mote__map {
 
 /* MOTE_EIO with the path and the system's reason; refuses anything that is not a regular file. */
 int mote__map_open(mote__map *map, const char *path, mote_err *err);
+/* The same, and *fd is the file itself, open for reading (O_CLOEXEC), the caller's to close; -1 on
+ * failure. */
+int mote__map_open_fd(mote__map *map, int *fd, const char *path, mote_err *err);
 void mote__map_close(mote__map *map);
 /* 0 only if nothing has that name. For optional files: what is there but cannot be read (a link
  * into nothing, no permission, a directory) counts as there, so that opening it says what is wrong.

@@ -8,10 +8,13 @@
  * sizes are checked tensor by tensor anyway. */
 #include "file/safetensors.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "file/explain.h"
@@ -26,6 +29,7 @@ struct shard {
     char *path;       /* owned */
     const char *file; /* last part of path */
     mote__map map;
+    int fd; /* owned; -1: not kept */
 };
 
 /* Names are copied out of the headers' JSON, which is some ten times as large, into chunks that
@@ -199,6 +203,7 @@ static int list_shards(mote__checkpoint *c, const char *folder, const json_t *we
             c->shards[i].path = NULL;
             break;
         }
+        c->shards[i].fd = -1;
         c->n_shards++;
     }
     if (c->n_shards < n_distinct)
@@ -209,6 +214,14 @@ out:
     return rc;
 }
 
+/* Descriptors in the upper half of the allowed range stay free for the rest of the process, and so
+ * do the standard ones of a process that was started without them. */
+static int may_keep(int fd)
+{
+    struct rlimit most;
+    return fd > STDERR_FILENO && !getrlimit(RLIMIT_NOFILE, &most) && (rlim_t)fd < most.rlim_cur / 2;
+}
+
 static int open_shards(mote__checkpoint *c, const json_t *weight_map, mote_err *err)
 {
     for (size_t i = 0; i < c->n_shards; i++) {
@@ -216,11 +229,15 @@ static int open_shards(mote__checkpoint *c, const json_t *weight_map, mote_err *
         const char *slash = strrchr(s->path, '/');
         s->file = slash ? slash + 1 : s->path;
         mote_err why;
-        int rc = mote__map_open(&s->map, s->path, &why);
+        int fd, rc = mote__map_open_fd(&s->map, &fd, s->path, &why);
         if (rc && weight_map)
             return mote__fail(err, rc, "%.400s (a shard named by %s)", why.message, index_name);
         if (rc)
             return mote__fail(err, rc, "%s", why.message);
+        if (may_keep(fd))
+            s->fd = fd;
+        else
+            close(fd);
         struct shard_parse p = { c, (unsigned)i, weight_map };
         rc = mote__safetensors_parse(s->map.data, s->map.size, s->path, take_tensor, &p, err);
         if (rc)
@@ -259,6 +276,7 @@ static int open_single(mote__checkpoint *c, const char *path, mote_err *err)
     if (!copy)
         return mote__fail(err, MOTE_ENOMEM, "%s: out of memory", path);
     c->shards[0].path = copy;
+    c->shards[0].fd = -1;
     c->n_shards = 1;
     return open_shards(c, NULL, err);
 }
@@ -305,6 +323,61 @@ int mote__checkpoint_open(mote__checkpoint **ckpt, const char *path, mote_err *e
     return MOTE_OK;
 }
 
+mote__source mote__checkpoint_source(const mote__checkpoint *c, const mote__tensor *t)
+{
+    uint64_t offset = (uint64_t)(t->data - c->shards[t->shard].map.data);
+    return (mote__source){ .shard = t->shard, .offset = offset, .bytes = t->n_bytes };
+}
+
+int mote__checkpoint_shard_fd(const mote__checkpoint *c, size_t shard)
+{
+    return c->shards[shard].fd;
+}
+
+/* *fd: of the file that is mapped, for this read; the caller closes it. */
+static int reopen(const struct shard *s, int *fd, mote_err *err)
+{
+    mote__map now;
+    int rc = mote__map_open_fd(&now, fd, s->path, err);
+    if (rc)
+        return rc;
+    if (now.id.device != s->map.id.device || now.id.inode != s->map.id.inode ||
+        now.id.size != s->map.id.size || now.id.mtime_ns != s->map.id.mtime_ns) {
+        rc = mote__fail(err, MOTE_EIO, "%s: has changed since it was opened", s->path);
+        close(*fd);
+    }
+    mote__map_close(&now);
+    return rc;
+}
+
+int mote__checkpoint_read(const mote__checkpoint *c, const mote__source *source, void *to,
+                          mote_err *err)
+{
+    if (source->shard >= c->n_shards)
+        return mote__fail(err, MOTE_EINVAL, "shard %u of %zu", source->shard, c->n_shards);
+    const struct shard *s = &c->shards[source->shard];
+    if (source->offset > s->map.size || source->bytes > s->map.size - source->offset)
+        return mote__fail(err, MOTE_EINVAL, "%s: %llu bytes at %llu are outside of the file",
+                          s->path, (unsigned long long)source->bytes,
+                          (unsigned long long)source->offset);
+    int rc = MOTE_OK, fd = s->fd;
+    if (fd < 0 && (rc = reopen(s, &fd, err)))
+        return rc;
+    for (uint64_t done = 0; done < source->bytes && !rc;) {
+        ssize_t n = pread(fd, (uint8_t *)to + done, (size_t)(source->bytes - done),
+                          (off_t)(source->offset + done));
+        if (n > 0)
+            done += (uint64_t)n;
+        else if (n == 0)
+            rc = mote__fail(err, MOTE_EIO, "%s: has become shorter since it was opened", s->path);
+        else if (errno != EINTR)
+            rc = mote__fail(err, MOTE_EIO, "%s: cannot read: %s", s->path, strerror(errno));
+    }
+    if (s->fd < 0)
+        close(fd);
+    return rc;
+}
+
 void mote__checkpoint_close(mote__checkpoint *c)
 {
     if (!c)
@@ -316,6 +389,8 @@ void mote__checkpoint_close(mote__checkpoint *c)
         c->names = next;
     }
     for (size_t i = 0; i < c->n_shards; i++) {
+        if (c->shards[i].fd >= 0)
+            close(c->shards[i].fd);
         mote__map_close(&c->shards[i].map);
         free(c->shards[i].path);
     }

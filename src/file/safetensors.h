@@ -69,6 +69,24 @@ uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *ckpt, size_t shard
 const mote__map *mote__checkpoint_shard_map(const mote__checkpoint *ckpt, size_t shard);
 uint64_t mote__checkpoint_bytes(const mote__checkpoint *ckpt); /* of all tensors */
 
+/* Where bytes lie in the files of a checkpoint, for reads by offset beside the mapping. */
+typedef struct mote__source {
+    unsigned shard;
+    uint64_t offset; /* in the file, any alignment */
+    uint64_t bytes;
+} mote__source;
+/* of a tensor of this checkpoint */
+mote__source mote__checkpoint_source(const mote__checkpoint *ckpt, const mote__tensor *t);
+/* Descriptor of a shard, borrowed until the checkpoint is closed. -1 where none is kept: they take
+ * the lower half of the descriptors that the process may have (RLIMIT_NOFILE), no more. */
+int mote__checkpoint_shard_fd(const mote__checkpoint *ckpt, size_t shard);
+/* Reads all of `source` into `to` (source->bytes). A shard without a descriptor is opened for the
+ * time of the read. MOTE_EINVAL for a range outside of its file; MOTE_EIO with the path where the
+ * read fails, the file has become shorter or, if it had to be opened, is not the one that is
+ * mapped. Any thread. */
+int mote__checkpoint_read(const mote__checkpoint *ckpt, const mote__source *source, void *to,
+                          mote_err *err);
+
 /* Parse one file held in memory (the fuzzer's door): calls back for each tensor in offset order.
  * The tensor's name lives only until the parse returns; its shard is 0. A non-zero answer of the
  * callback ends the parse and is returned. */

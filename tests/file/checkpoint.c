@@ -3,6 +3,8 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <sys/stat.h>
@@ -275,12 +277,99 @@ static void test_nano(void **state)
     mote__checkpoint_close(c);
 }
 
+/* Bytes by source are the bytes of the mapping, for every tensor. */
+static void check_sources(const mote__checkpoint *c)
+{
+    for (size_t i = 0; i < mote__checkpoint_n_tensors(c); i++) {
+        const mote__tensor *t = mote__checkpoint_tensor(c, i);
+        mote__source source = mote__checkpoint_source(c, t);
+        uint8_t *bytes = malloc((size_t)t->n_bytes + 1);
+        mote_err err = { 0 };
+        assert_non_null(bytes);
+        assert_int_equal(source.bytes, t->n_bytes);
+        if (mote__checkpoint_read(c, &source, bytes, &err))
+            fail_msg("%s: %s", t->name, err.message);
+        assert_memory_equal(bytes, t->data, (size_t)t->n_bytes);
+        free(bytes);
+    }
+}
+
+static int lowest_free_fd(void)
+{
+    int fd = dup(0);
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+static void test_sources(void **state)
+{
+    (void)state;
+    mote__checkpoint *c;
+    mote_err err = { 0 };
+    const int lowest = lowest_free_fd();
+    assert_int_equal(mote__checkpoint_open(&c, source_path("models/nano"), &err), 0);
+    for (size_t i = 0; i < mote__checkpoint_n_shards(c); i++) {
+        int fd = mote__checkpoint_shard_fd(c, i);
+        assert_true(fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+    }
+    check_sources(c);
+    uint8_t byte;
+    const uint64_t size = mote__checkpoint_shard_bytes(c, 1);
+    const mote__source outside[] = {
+        { 1, size, 1 }, { 1, size + 1, 0 }, { 1, 1, UINT64_MAX }, { 3, 0, 1 }
+    };
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        assert_int_equal(mote__checkpoint_read(c, &outside[i], &byte, &err), MOTE_EINVAL);
+    mote__checkpoint_close(c);
+    assert_int_equal(lowest_free_fd(), lowest); /* all closed */
+}
+
+/* Where the process may have few descriptors, one shard keeps its own and the others are opened
+ * for a read: the same bytes, and a file that was replaced meanwhile is refused. */
+static void test_few_descriptors(void **state)
+{
+    (void)state;
+    mote__checkpoint *c;
+    mote_err err = { 0 };
+    struct rlimit before, few;
+    write_two_shards();
+    write_text(INDEX, "{\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s1.safetensors\","
+                      "\"c\":\"s2.safetensors\"}}");
+    const int lowest = lowest_free_fd();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)(2 * lowest + 2);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int rc = mote__checkpoint_open(&c, folder, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (rc)
+        fail_msg("%s", err.message);
+    assert_int_equal(mote__checkpoint_shard_fd(c, 0), lowest);
+    assert_int_equal(mote__checkpoint_shard_fd(c, 1), -1);
+    check_sources(c);
+    assert_int_equal(lowest_free_fd(), lowest + 1); /* reads close what they open */
+    write_shard("s2.safetensors", (const char *const[]){ "c" }, 1);
+    mote__source source = mote__checkpoint_source(c, mote__checkpoint_find(c, "c"));
+    uint8_t bytes[4];
+    assert_int_equal(mote__checkpoint_read(c, &source, bytes, &err), MOTE_EIO);
+    assert_non_null(strstr(err.message, "s2.safetensors: has changed since it was opened"));
+    assert_int_equal(lowest_free_fd(), lowest + 1);
+    mote__checkpoint_close(c);
+    assert_int_equal(lowest_free_fd(), lowest);
+    empty_folder();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),    cmocka_unit_test(test_bad_index),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_bad_index),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_many),
         cmocka_unit_test(test_nano),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_few_descriptors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
