@@ -3,6 +3,13 @@
 #include "golden.h"
 
 enum { N = 240, DECODED = 4 };
+/* A sanitizer looks for faults of memory, which few seeds show; bits are compared in plain
+ * builds. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { PIECES = 9, ORDERS = 3, FEW = 1 };
+#else
+enum { PIECES = 45, ORDERS = 12, FEW = 0 };
+#endif
 static const char *const configs[] = { "checkpoints/tiny-a", "checkpoints/tiny-b",
                                        "checkpoints/tiny-c" };
 enum { CONFIGS = 3 };
@@ -70,7 +77,7 @@ static float *in_one_piece(mote_model *m, mote_prefill prefill, size_t n)
 static void pieces(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 45; seed++) {
+    for (uint64_t seed = 0; seed < PIECES; seed++) {
         rnd r = { 1000 + seed };
         mote_model *m = open_config(seed % CONFIGS);
         mote_prefill prefill = (mote_prefill)(seed / CONFIGS % 3);
@@ -320,7 +327,7 @@ static void no_memory(void **state)
 {
     (void)state;
     int whole = 0, passes = 0;
-    for (long at = 1; at < 60; at++) {
+    for (long at = 1; at < 60; at += FEW ? 4 : 1) {
         mote_model *m = open_config(2);
         float *want = in_one_piece(m, MOTE_PREFILL_BOUNDED, 100);
         mote__pass_shrink(&m->pass);
@@ -382,7 +389,7 @@ static void any_order(void **state)
     (void)state;
     enum { SESSIONS = 4, OPS = 200, LIMIT = 90 };
     size_t n_ready = 0, n_marks = 0, n_cut = 0, n_dropped = 0;
-    for (uint64_t seed = 0; seed < 12; seed++) {
+    for (uint64_t seed = 0; seed < ORDERS; seed++) {
         rnd r = { 9000 + seed };
         mote_model *m = open_config(seed % CONFIGS);
         struct held h[SESSIONS] = { 0 };
@@ -460,7 +467,8 @@ static void any_order(void **state)
     }
     printf("  %zu prompts finished, %zu marks, %zu cuts, %zu dropped\n", n_ready, n_marks, n_cut,
            n_dropped);
-    assert_true(n_ready > 30 && n_marks > 5 && n_cut > 3 && n_dropped > 3);
+    assert_true(FEW || n_ready > 30);
+    assert_true(FEW || (n_marks > 5 && n_cut > 3 && n_dropped > 3));
 }
 
 int main(void)
