@@ -110,6 +110,8 @@ step_header() {
 step_format() {
     note "clang-format"
     check "make format changes nothing" tools/format.sh --dry-run -Werror
+    long=$(grep -rlE '.{101}' include src tests fuzz --include='*.[ch]')
+    check "lines over 100 columns: $long" test -z "$long"
 }
 # an installed copy serves a stranger's program through pkg-config, shared and static
 step_install() {
