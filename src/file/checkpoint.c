@@ -329,6 +329,20 @@ mote__source mote__checkpoint_source(const mote__checkpoint *c, const mote__tens
     return (mote__source){ .shard = t->shard, .offset = offset, .bytes = t->n_bytes };
 }
 
+int mote__checkpoint_source_at(const mote__checkpoint *c, const uint8_t *data, size_t bytes,
+                               mote__source *source)
+{
+    for (size_t i = 0; i < c->n_shards; i++) {
+        const mote__map *m = &c->shards[i].map;
+        uintptr_t at = (uintptr_t)data - (uintptr_t)m->data;
+        if (at < m->size && bytes <= m->size - at) {
+            *source = (mote__source){ .shard = (unsigned)i, .offset = at, .bytes = bytes };
+            return 0;
+        }
+    }
+    return MOTE_EINVAL;
+}
+
 int mote__checkpoint_shard_fd(const mote__checkpoint *c, size_t shard)
 {
     return c->shards[shard].fd;

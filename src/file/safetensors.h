@@ -77,6 +77,9 @@ typedef struct mote__source {
 } mote__source;
 /* of a tensor of this checkpoint */
 mote__source mote__checkpoint_source(const mote__checkpoint *ckpt, const mote__tensor *t);
+/* Of bytes in the mapping of one of its shards; MOTE_EINVAL: they are not. */
+int mote__checkpoint_source_at(const mote__checkpoint *ckpt, const uint8_t *data, size_t bytes,
+                               mote__source *source);
 /* Descriptor of a shard, borrowed until the checkpoint is closed. -1 where none is kept: they take
  * the lower half of the descriptors that the process may have (RLIMIT_NOFILE), no more. */
 int mote__checkpoint_shard_fd(const mote__checkpoint *ckpt, size_t shard);

@@ -62,7 +62,13 @@ typedef struct mote__cpu_pass {
     mote__buf topk_states;    /* select.c */
     mote__buf entries;        /* publish.c: what a layer publishes */
     mote__buf pairs;          /* moe.c: pairs by expert */
-    mote__buf query_tiles;    /* dense.c */
+    mote__buf query_tiles;    /* sqrt(softplus(z)) or sigmoid(z); not for softmax, which is of all of them */
+double mote__router_score(mote__score_func f, double z);
+/* lookahead.c: guesses which experts `layer` + 1 will want from this layer's x, and tells
+ * net->experts. After the layer's routing, before its experts: it uses the memory of `router` and
+ * `rounded`. No result depends on it. */
+int mote__cpu_look_ahead(mote__cpu_pass *pass, size_t layer, size_t n_rows);
+/* dense.c */
     mote__buf stashed_h;
 } mote__cpu_pass;
 
