@@ -256,6 +256,7 @@ static int cache_work(published *x, size_t depth, double *seconds)
     mote__extent extent = {
         .seq = &x->long_seq.seq, .pos = depth - 1, .n = 1, .publish_from = UINT64_MAX
     };
+    const mote__tile all = { .n = 1 };
     mote__synthetic_seq_at(&x->long_seq, depth - 1);
     int rc = mote__pass_begin(p, &extent, 1);
     seconds[0] = seconds[1] = 0;
@@ -266,11 +267,11 @@ static int cache_work(published *x, size_t depth, double *seconds)
         if ((rc = b->ops->window(b, l)))
             break;
         x->thin.net.trace = &trace;
-        rc = b->ops->queries(b, l);
+        rc = b->ops->queries(b, l, all);
         if (!rc && (plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX))
-            rc = b->ops->select(b, l);
+            rc = b->ops->select(b, l, all);
         if (!rc)
-            rc = b->ops->attend(b, l);
+            rc = b->ops->attend(b, l, all);
         double end = mote__bench_now();
         x->thin.net.trace = NULL;
         seconds[0] += mote__stage_count[l] * (at.topk - at.q);

@@ -161,7 +161,7 @@ static int find_model(const mote_model *m, mote_err *err)
 size_t mote__chunk_rows(const mote__net *net)
 {
     enum { BUDGET = 256 << 20, MOST = 512, FEWEST = 16 };
-    size_t n = BUDGET / mote__pass_row_bytes(net);
+    size_t n = BUDGET / mote__pass_bytes(net, 1);
     return n > MOST ? MOST : n < FEWEST ? FEWEST : n;
 }
 
@@ -211,7 +211,7 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
     mote__buf_init(&m->lists, &m->meter, MOTE_MEM_SCRATCH);
-    m->chunk_rows = mote__chunk_rows(net);
+    m->chunk_rows = net->tile_rows = mote__chunk_rows(net);
     m->net_open = 1;
     return 0;
 }

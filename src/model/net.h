@@ -24,6 +24,8 @@ typedef struct mote__trace {
                 size_t n_cols);
 } mote__trace;
 
+enum { MOTE_TILE_ROWS = 512 };
+
 typedef struct mote__net {
     mote__config config;
     mote__layer_plan plan[MOTE_MAX_LAYERS];
@@ -31,6 +33,8 @@ typedef struct mote__net {
     const mote__kern_ops *kern;
     mote__pool *pool;
     mote__meter *meter;
+    /* rows of a tile (model/backend.h): MOTE_TILE_ROWS, fewer in tests */
+    size_t tile_rows;
     /* --math published: BF16 activations, FP8-grid inputs of quantised linears */
     int published;
     mote__rope rope[2]; /* window-only layers, layers with a ratio */

@@ -93,16 +93,20 @@ int mote__cpu_mixes(mote__backend_pass *base, size_t layer, mote__sublayer sub)
     const mote__config *c = &p->net->config;
     size_t width = c->hc_mult * c->hidden_size, cols = (2 + c->hc_mult) * c->hc_mult;
     struct mixes m = { p, hc_of(p->net, layer, sub) };
-    mote__linear_job job = { .w = &m.hc->fn,
-                             .x = p->h,
-                             .ldx = width,
-                             .n_rows = p->batch->n_rows,
-                             .rows = p->batch->row_token,
-                             .y = p->mix_products,
-                             .ldy = cols };
-    int rc = mote__cpu_linear(p, &job, 1);
-    if (rc)
-        return rc;
+    mote__tile t = { 0 };
+    for (; t.first < p->batch->n_rows; t.first += t.n) {
+        t = mote__cpu_tile(p, t.first);
+        mote__linear_job job = { .w = &m.hc->fn,
+                                 .x = p->h,
+                                 .ldx = width,
+                                 .n_rows = t.n,
+                                 .rows = p->batch->row_token + t.first,
+                                 .y = p->mix_products + t.first * cols,
+                                 .ldy = cols };
+        int rc = mote__cpu_linear(p, &job, 1);
+        if (rc)
+            return rc;
+    }
     mote__pool_for(p->net->pool, p->batch->n_rows, 4, mixes_rows, &m);
     return 0;
 }
