@@ -70,22 +70,38 @@ MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
 /* ---- model ---- */
 typedef struct mote_model mote_model;
 typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
-/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files. AUTO
- * copies what takes at most half of the free memory and at most 32 GiB. Embedding and Engram tables
- * are always mapped; results never depend on it. */
+/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files.
+ * Results never depend on it. AUTO copies groups in the order below, that of use, as long as the
+ * copies take at most half of the free memory and at most 32 GiB; it maps embedding and Engram
+ * tables, of which a token reads some rows. */
 typedef enum mote_weights { MOTE_WEIGHTS_AUTO, MOTE_WEIGHTS_COPY, MOTE_WEIGHTS_MAP } mote_weights;
+typedef enum mote_weight_group {
+    MOTE_GROUP_DENSE,   /* attention, indexer, routers, feed-forward parts without experts */
+    MOTE_GROUP_SHARED,  /* shared experts */
+    MOTE_GROUP_HEAD,    /* output head; tied to the embedding: a copy is the head's alone */
+    MOTE_GROUP_EXPERTS, /* routed experts */
+    MOTE_GROUP_EMBED,   /* token embedding */
+    MOTE_GROUP_ENGRAM,  /* Engram tables */
+    MOTE_WEIGHT_GROUPS
+} mote_weight_group;
+/* "dense", "shared", "head", "experts", "embed", "engram" */
+MOTE_API const char *mote_weight_group_name(mote_weight_group group);
+/* Long work reports here: what it does (a word or two) and how far it is, in [0, 1] or -1 where
+ * that is not known; non-zero cancels (MOTE_ECANCELED). Called by the thread that called. */
+typedef int (*mote_progress)(void *ctx, const char *what, double fraction);
 typedef struct mote_model_params {
     int n_threads; /* 0: MOTE_THREADS, else one per core of the affinity mask */
     mote_math math;
     mote_weights weights;
+    /* by group; AUTO: as `weights` says */
+    mote_weights place[MOTE_WEIGHT_GROUPS];
     int no_tokenizer; /* 1: do not look for tokenizer.json (ids only) */
     /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
     int tokenizer_optional;
     int tokenizer_only; /* 1: open the tokenizer (unless no_tokenizer) and the wording of the chat
                            format alone; path may be tokenizer.json itself. For mote_encode,
                            mote_token_*, mote_detok_*, mote_chat_*, mote_reply_* */
-    /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel. */
-    int (*progress)(void *ctx, const char *what, double fraction);
+    mote_progress progress; /* may be NULL */
     void *progress_ctx;
 } mote_model_params;
 typedef struct mote_model_info {
@@ -103,8 +119,11 @@ typedef struct mote_model_info {
     size_t n_eos;
     int has_tokenizer, n_threads;
     const char *tokenizer_error;
-    const char *note;     /* what its files ask for and mote does not do; NULL: nothing */
-    mote_weights weights; /* COPY or MAP: what was done */
+    const char *note; /* what its files ask for and mote does not do; NULL: nothing */
+    /* by group: bytes of its tensors in the files (0: it has none), and COPY or MAP: what was done
+     */
+    uint64_t group_bytes[MOTE_WEIGHT_GROUPS];
+    mote_weights placed[MOTE_WEIGHT_GROUPS];
     /* from generation_config.json; 1, 1, 0 and 0 where it says nothing */
     float temperature, top_p, min_p;
     int top_k;

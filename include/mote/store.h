@@ -45,9 +45,8 @@ typedef struct mote_store_params {
     const char *only_namespace;
     /* the hash of a context, or its beginning */
     const char *only_context;
-    /* verify, export and import report here (may be NULL): fraction in [0, 1], or -1; non-zero
-     * cancels. */
-    int (*progress)(void *ctx, const char *what, double fraction);
+    /* of verify, export and import; may be NULL */
+    mote_progress progress;
     void *progress_ctx;
     /* may be NULL; from any thread */
     void (*log)(void *ctx, const char *line);

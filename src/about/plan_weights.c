@@ -61,6 +61,8 @@ void mote__plan_add(mote__plan *p, const mote__plan_item *i)
     p->parameters[g] = mote__add(p->parameters[g], i->values);
     if (!mote__tclass_is_loaded(i->cls))
         return;
+    uint64_t *placed = &p->placed[mote__tclass_placed(i->cls)];
+    *placed = mote__add(*placed, i->bytes);
     const mote__plan_use all = { i->values, i->bytes, i->products };
     mote__plan_use used = i->of && i->take <= i->of ? share_of(&all, i->take, i->of) : all;
     if (i->cls == MOTE_TC_ENGRAM_TABLE) {

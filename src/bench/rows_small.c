@@ -15,6 +15,7 @@
 static int open_model(mote__bench *b, mote_model **m, int n_threads)
 {
     mote_model_params p = { .n_threads = n_threads, .weights = b->params->weights };
+    memcpy(p.place, b->params->place, sizeof p.place);
     return mote_model_open(m, b->params->model, &p, b->err);
 }
 

@@ -172,6 +172,7 @@ int cli_bench(int argc, char **argv)
     p.texts = texts;
     p.n_threads = a.n_threads;
     p.weights = a.weights;
+    memcpy(p.place, a.place, sizeof p.place);
 
     mote_err err = { 0 };
     char *text = NULL;

@@ -394,6 +394,31 @@ static void print_resident(const json_t *plan, const json_t *ram)
            exact(number(way, "sequences_at_max_context")), exact(number(plan, "max_context")));
 }
 
+/* What AUTO would do, group by group. */
+static void print_placed(const json_t *ram)
+{
+    static const char *const modes[] = { "copy", "map" }, *const words[] = { "copied", "mapped" };
+    json_t *groups = json_object_get(ram, "placed"), *group;
+    const char *name;
+    if (!json_is_object(groups))
+        return;
+    printf("  when it is opened: ");
+    for (int m = 0, any = 0; m < 2; m++) {
+        int here = 0;
+        json_object_foreach(groups, name, group)
+        {
+            if (number(group, "bytes") <= 0 ||
+                strcmp(json_string_value(json_object_get(group, "auto")), modes[m]))
+                continue;
+            printf("%s%s", here ? ", " : any ? "; " : "", name);
+            here = any = 1;
+        }
+        if (here)
+            printf(" %s", words[m]);
+    }
+    printf("\n");
+}
+
 static void print_ram(const json_t *plan)
 {
     static const char *const headings[] = { ">context", ">pages",      ">experts", ">disk/token",
@@ -415,6 +440,7 @@ static void print_ram(const json_t *plan)
         printf(" (%s free now)", bytes_of(ram, "available_bytes"));
     printf("\n");
     print_resident(plan, ram);
+    print_placed(ram);
     size_t i;
     json_array_foreach(rows, i, row) short_of |= json_is_null(json_object_get(row, "page_bytes")) ||
                                                  number(row, "answer_disk_bytes") > 0;

@@ -243,7 +243,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "exact", json_boolean(from->exact));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
-    json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
+    json_object_set_new(o, "weights", json_string(cli_weights_word(info)));
+    json_object_set_new(o, "placed", cli_placed_json(info));
     json_object_set_new(o, "kv", mote__json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence",
@@ -280,6 +281,7 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
             cli_count(r->n_ids), r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-",
             cli_finish_names[r->finish], (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
+    cli_print_placed(stderr, info);
     cli_print_memory(stderr, m, scratch_peak);
 }
 

@@ -22,6 +22,7 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
                                  .weights = a->weights,
                                  .tokenizer_optional = ids_only,
                                  .progress = cli_progress_open };
+    memcpy(params.place, a->place, sizeof params.place);
     cli_signals_catch();
     int rc = cli_check_profile(a, path, err);
     if (rc)
@@ -282,6 +283,46 @@ void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
     if (mote_session_window_bytes(session))
         fprintf(f, "windows     %s a sequence, whatever its length\n",
                 cli_bytes((double)mote_session_window_bytes(session)));
+}
+
+const char *cli_weights_word(const mote_model_info *info)
+{
+    unsigned seen = 0;
+    for (int g = 0; g < MOTE_GROUP_EMBED; g++)
+        if (info->group_bytes[g])
+            seen |= 1u << info->placed[g];
+    return seen & (seen - 1) ? "mixed" : cli_weights_names[info->placed[MOTE_GROUP_DENSE]];
+}
+
+void cli_print_placed(FILE *f, const mote_model_info *info)
+{
+    static const char *const words[] = { NULL, "copied", "mapped" };
+    const char *before = "weights     ";
+    for (int how = MOTE_WEIGHTS_COPY; how <= MOTE_WEIGHTS_MAP; how++) {
+        const char *lead = words[how];
+        for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
+            if (!info->group_bytes[g] || info->placed[g] != (mote_weights)how)
+                continue;
+            fprintf(f, "%s%s%s %s %s", before, lead, *lead ? ":" : "",
+                    mote_weight_group_name((mote_weight_group)g),
+                    cli_bytes((double)info->group_bytes[g]));
+            before = ",";
+            lead = "";
+        }
+        before = lead == words[how] ? before : "; ";
+    }
+    fprintf(f, "\n");
+}
+
+json_t *cli_placed_json(const mote_model_info *info)
+{
+    json_t *o = json_object();
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        if (info->group_bytes[g])
+            json_object_set_new(o, mote_weight_group_name((mote_weight_group)g),
+                                json_pack("{s:I, s:s}", "bytes", (json_int_t)info->group_bytes[g],
+                                          "placed", cli_weights_names[info->placed[g]]));
+    return o;
 }
 
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)

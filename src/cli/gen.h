@@ -82,6 +82,11 @@ json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak);
 json_t *cli_kv_json(const mote_session *session);
 void cli_print_cache(FILE *f, const mote_session *session, const char *kv);
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak);
+/* Where the matrices that every token uses lie: "copy", "map", or "mixed". */
+const char *cli_weights_word(const mote_model_info *info);
+/* The same by group, with bytes in the files: one line, or {group: {bytes, placed}}. */
+void cli_print_placed(FILE *f, const mote_model_info *info);
+json_t *cli_placed_json(const mote_model_info *info);
 
 /* A seed nobody chose. */
 uint64_t cli_random_seed(void);

@@ -121,6 +121,38 @@ static const char *picture_file(const cli_args *a)
     return a->value;
 }
 
+/* GROUP=MODE,... */
+static void read_places(cli_args *a)
+{
+    const char *at = a->value;
+    for (size_t n; *at || at == a->value; at += n + (at[n] == ',')) {
+        n = strcspn(at, ",");
+        const char *mode = memchr(at, '=', n);
+        size_t n_name = mode ? (size_t)(mode - at) : n, g = 0;
+        const char *name = "";
+        for (; g < MOTE_WEIGHT_GROUPS; g++) {
+            name = mote_weight_group_name((mote_weight_group)g);
+            if (strlen(name) == n_name && !memcmp(name, at, n_name))
+                break;
+        }
+        if (g == MOTE_WEIGHT_GROUPS)
+            cli_usage_error(a,
+                            "%s: '%.*s' is no group of weights: dense, shared, head, experts, "
+                            "embed, engram",
+                            a->name, (int)n_name, at);
+        int m = 0;
+        while (cli_weights_names[m] && (!mode || strlen(cli_weights_names[m]) != n - n_name - 1 ||
+                                        memcmp(cli_weights_names[m], mode + 1, n - n_name - 1)))
+            m++;
+        if (!cli_weights_names[m])
+            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy or map", a->name, (int)n, at,
+                            name);
+        a->place[g] = (mote_weights)m;
+        if (at[n] == ',' && !at[n + 1])
+            cli_usage_error(a, "%s: nothing follows the last comma", a->name);
+    }
+}
+
 int cli_next(cli_args *a)
 {
     struct option longs[CLI_MAX_OPTS + 1];
@@ -154,6 +186,7 @@ int cli_next(cli_args *a)
         case 't': a->n_threads = (int)cli_uint(a, 1, 4096); break;
         case CLI_O_JSON: a->json = 1; break;
         case CLI_O_WEIGHTS: a->weights = (mote_weights)cli_choice(a, cli_weights_names); break;
+        case CLI_O_PLACE: read_places(a); break;
         case CLI_O_MATH: a->math = (mote_math)cli_choice(a, cli_math_names); break;
         case CLI_O_PREFILL: a->prefill = (mote_prefill)cli_choice(a, cli_prefill_names); break;
         case CLI_O_KV:

@@ -31,7 +31,8 @@ enum {
     CLI_O_PROFILE,
     CLI_O_SVG,
     CLI_O_HTML,
-    CLI_O_WEIGHTS
+    CLI_O_WEIGHTS,
+    CLI_O_PLACE
 };
 #define CLI_ROW_HELP                                  \
     {                                                 \
@@ -79,12 +80,16 @@ enum {
             "CPU;\n"                                                                          \
             "published: rounded to BF16 and FP8 where the published inference rounds"         \
     }
-#define CLI_ROW_WEIGHTS                                                                            \
-    {                                                                                              \
-        CLI_O_WEIGHTS, "weights", "MODE",                                                          \
-            "where the matrices of the model lie; results do not depend on it:\n"                  \
-            "copy: in huge pages, filled while opening; map: in the mapped files;\n"               \
-            "auto (default): copy if they take at most half of the free memory and at most 32 GiB" \
+#define CLI_ROW_WEIGHTS                                                                       \
+    { CLI_O_WEIGHTS, "weights", "MODE",                                                       \
+      "where the matrices of the model lie; results do not depend on it:\n"                   \
+      "copy: in huge pages, filled while opening; map: in the mapped files;\n"                \
+      "auto (default): group by group, copy if that takes at most half of the free memory\n"  \
+      "and at most 32 GiB; embedding and Engram tables are mapped" },                         \
+    {                                                                                         \
+        CLI_O_PLACE, "place", "GROUP=MODE,...",                                               \
+            "the same for single groups of weights: dense, shared (experts), head, experts\n" \
+            "(routed), embed, engram"                                                         \
     }
 #define CLI_ROW_PREFILL                                                                          \
     {                                                                                            \
@@ -118,7 +123,7 @@ typedef struct cli_args {
     const char *svg, *html;
     mote_math math;
     mote_prefill prefill;
-    mote_weights weights;
+    mote_weights weights, place[MOTE_WEIGHT_GROUPS];
     char *operands[CLI_MAX_OPERANDS];
     int n_operands;
 } cli_args;

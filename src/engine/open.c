@@ -195,7 +195,7 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return rc;
     mote__plan_init(net->plan, c);
     net->published = p->math == MOTE_MATH_PUBLISHED;
-    if (net->published && mote__weights_publish_math(&net->weights))
+    if (net->published && mote__weights_round_outputs(&net->weights))
         return mote__fail(err, MOTE_ENOMEM, "out of memory while rounding weights");
     net->kern = mote__kern();
     init_ropes(net);
@@ -203,7 +203,10 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
     net->pool = mote__pool_create(n_threads);
-    if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress,
+    mote_weights placing[MOTE_WEIGHT_GROUPS];
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        placing[g] = p->place[g] != MOTE_WEIGHTS_AUTO ? p->place[g] : p->weights;
+    if (net->pool && (rc = mote__weights_place(&net->weights, placing, net->pool, p->progress,
                                                p->progress_ctx, err)))
         return rc;
     if (!net->pool)
@@ -351,7 +354,6 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .n_eos = m->generation.n_eos,
         .has_tokenizer = m->tokenizer != NULL,
         .n_threads = mote__pool_threads(m->net.pool),
-        .weights = m->net.weights.copy ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP,
         .temperature = m->generation.temperature,
         .top_p = m->generation.top_p,
         .min_p = m->generation.min_p,
@@ -360,6 +362,15 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL,
         .cpu = m->net.kern ? m->net.kern->name : "",
     };
+    memcpy(info->group_bytes, m->net.weights.group_bytes, sizeof info->group_bytes);
+    memcpy(info->placed, m->net.weights.placed, sizeof info->placed);
+}
+
+const char *mote_weight_group_name(mote_weight_group group)
+{
+    static const char *const names[MOTE_WEIGHT_GROUPS] = { "dense",   "shared", "head",
+                                                           "experts", "embed",  "engram" };
+    return group >= 0 && group < MOTE_WEIGHT_GROUPS ? names[group] : "unknown";
 }
 
 /* ---- memory ---- */

@@ -263,8 +263,7 @@ static void lookup_before_the_decoder(void **state)
         mote__carry before, after;
         if (lookup) {
             m->net.plan[half].engram = m->net.plan[from].engram;
-            to->e_codes = with->e_codes;
-            to->e_scales = with->e_scales;
+            to->e_table = with->e_table;
             to->e_wkv = with->e_wkv;
             to->e_qk = with->e_qk;
         }

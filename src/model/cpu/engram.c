@@ -28,8 +28,8 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
                           p->batch->extents[at->extent].seq->ids, at->pos);
         for (size_t i = 0; i < n; i++)
             p->net->kern->decode[MOTE_KV_FP8](p->engram_rows + (r * n + i) * dim,
-                                              g->L->e_codes + row[i] * dim,
-                                              g->L->e_scales + row[i] * groups, dim);
+                                              g->L->e_table.data + row[i] * dim,
+                                              g->L->e_table.scale + row[i] * groups, dim);
     }
 }
 

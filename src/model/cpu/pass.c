@@ -36,7 +36,18 @@ const float *mote__linear_input(const mote__net *net, const mote__mat *m, const 
 
 int mote__cpu_linear(mote__cpu_pass *p, const mote__linear_job *jobs, size_t n_jobs)
 {
-    return mote__linear_run(&p->linear, jobs, n_jobs);
+    if (!p->net->published)
+        return mote__linear_run(&p->linear, jobs, n_jobs);
+    /* matrices of MXFP4 take BF16 inputs: the same bytes by another kernel */
+    for (size_t i = 0; i < n_jobs; i++) {
+        p->published_jobs[i] = jobs[i];
+        if (jobs[i].w->kind != MOTE_W_MXFP4)
+            continue;
+        p->published_views[i] = *jobs[i].w;
+        p->published_views[i].kind = MOTE_W_MXFP4_BF16;
+        p->published_jobs[i].w = &p->published_views[i];
+    }
+    return mote__linear_run(&p->linear, p->published_jobs, n_jobs);
 }
 
 int mote__cpu_linear_rows(mote__cpu_pass *p, const mote__mat *w, const float *x, size_t n_rows,
@@ -252,7 +263,8 @@ static size_t n_jobs(const mote__net *net)
 
 static size_t jobs_bytes(const mote__net *net)
 {
-    return n_jobs(net) * sizeof(mote__linear_job) + net->config.o_groups * sizeof(mote__mat);
+    size_t n = n_jobs(net);
+    return 2 * n * sizeof(mote__linear_job) + (n + net->config.o_groups) * sizeof(mote__mat);
 }
 
 static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
@@ -275,7 +287,9 @@ static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
         mote__free(net->meter, MOTE_MEM_SCRATCH, p, sizeof *p);
         return NULL;
     }
-    p->output_groups = (mote__mat *)(void *)(p->jobs + n_jobs(net));
+    p->published_jobs = p->jobs + n_jobs(net);
+    p->output_groups = (mote__mat *)(void *)(p->published_jobs + n_jobs(net));
+    p->published_views = p->output_groups + net->config.o_groups;
     return &p->base;
 }
 

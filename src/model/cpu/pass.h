@@ -64,12 +64,15 @@ typedef struct mote__cpu_pass {
     mote__pool *first_pool; /* whose threads linear was made for */
     mote__linear_ctx linear;
     mote__linear_job *jobs;
-    mote__mat *output_groups; /* [o_groups] views of wo_a; behind jobs, in the same memory */
-    mote__buf block_maxima;   /* select.c: they grow with the context */
-    mote__buf topk_states;    /* select.c */
-    mote__buf entries;        /* publish.c: what a layer publishes */
-    mote__buf pairs;          /* moe.c: pairs by expert */
-    mote__buf query_tiles;    /* dense.c */
+    /* behind jobs, in the same memory: views of wo_a [o_groups]; jobs as published math wants them
+     */
+    mote__mat *output_groups, *published_views;
+    mote__linear_job *published_jobs;
+    mote__buf block_maxima; /* select.c: they grow with the context */
+    mote__buf topk_states;  /* select.c */
+    mote__buf entries;      /* publish.c: what a layer publishes */
+    mote__buf pairs;        /* moe.c: pairs by expert */
+    mote__buf query_tiles;  /* dense.c */
     mote__buf stashed_h;
 } mote__cpu_pass;
 
