@@ -121,7 +121,7 @@ static int command_reset(chat *c, const char *arg, size_t n)
     mote_err err = { 0 };
     (void)arg, (void)n;
     json_array_clear(c->messages);
-    if (cli_chat_fresh_session(c, &err)) {
+    if (talk_conversation_begin(&c->talk, &err)) {
         int reported = cli_report(&err);
         return c->interactive ? CLI_OK : reported;
     }
@@ -162,10 +162,11 @@ static int command_stats(chat *c, const char *arg, size_t n)
     (void)arg, (void)n;
     mote_memory m;
     mote_model_get_memory(c->model, &m);
-    if (c->session) {
-        fprintf(stderr, "context     %s of %s tokens\n", cli_count(mote_session_length(c->session)),
+    if (c->talk.session) {
+        fprintf(stderr, "context     %s of %s tokens\n",
+                cli_count(mote_session_length(c->talk.session)),
                 cli_count(cli_chat_context_limit(c)));
-        cli_print_cache(stderr, c->session, c->a->kv ? c->a->kv : c->info.kv);
+        cli_print_cache(stderr, c->talk.session, c->a->kv ? c->a->kv : c->info.kv);
     }
     cli_print_memory(stderr, &m, c->scratch_peak);
     return CLI_OK;
@@ -380,11 +381,13 @@ int cli_chat(int argc, char **argv)
                         cli_count(c.max_context), cli_count(c.info.max_context));
     if (!rc)
         rc = cli_sampling_finish(&c.sampling, &c.info, &c.sample, &err);
+    if (!rc)
+        cli_chat_init_talk(&c);
     if (!rc && c.history)
         rc = cli_chat_load_history(&c, &err);
     if (!rc) {
         cli_store_open(&c.store);
-        rc = cli_chat_fresh_session(&c, &err);
+        rc = talk_conversation_begin(&c.talk, &err);
     }
     if (rc) {
         int reported = cli_report(&err);
@@ -399,7 +402,7 @@ int cli_chat(int argc, char **argv)
                                                                    : cli_chat_pipe(&c);
     }
 out:
-    mote_session_destroy(c.session);
+    talk_conversation_deinit(&c.talk);
     cli_store_close(&c.store);
     mote_model_close(c.model);
     json_decref(c.messages);
@@ -408,7 +411,5 @@ out:
     free(c.given);
     free(c.tools);
     free(c.response_format);
-    free(c.held.data);
-    free(c.saved_ids);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "base/json_string.h"
 #include "base/replace.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 

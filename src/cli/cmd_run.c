@@ -6,10 +6,11 @@
 #include "base/err.h"
 #include "base/json_string.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "cli/store_opts.h"
+#include "talk/generator.h"
 
 enum {
     O_STOP = 1200,
@@ -102,14 +103,14 @@ typedef struct request {
     int has_ids, no_bos, plain, chat, stats, snapshot;
     size_t max_context;
     cli_sampling sampling;
-    cli_gen_params gen;
+    talk_params gen;
     const char **stops;
     cli_store store;
 } request;
 
 static void parse(cli_args *a, request *q)
 {
-    *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .n_max = 256 } };
+    *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .max_tokens = 256 } };
     int id;
     while ((id = cli_next(a)) != CLI_END) {
         if (cli_sampling_option(&q->sampling, a, id) || cli_store_option(&q->store, a, id))
@@ -117,7 +118,7 @@ static void parse(cli_args *a, request *q)
         switch (id) {
         case 'p': q->prompt = a->value; break;
         case 'f': q->file = a->value; break;
-        case 'n': q->gen.n_max = cli_uint(a, 0, UINT32_MAX); break;
+        case 'n': q->gen.max_tokens = cli_uint(a, 0, UINT32_MAX); break;
         case O_IDS:
             free(q->ids);
             q->ids = cli_ids(a, &q->n_ids);
@@ -198,14 +199,20 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
     return rc;
 }
 
-/* Where the text goes: stdout at once, or a buffer for the JSON. */
+/* Where the text goes (stdout at once, or a buffer for the JSON), and the logprobs. */
 typedef struct sink {
+    const mote_model *model;
+    const mote_model_info *info;
     FILE *f;
     char last;
     int status;
+    json_t *logprobs; /* owned; NULL: not asked for */
+    int no_memory;
 } sink;
-static int on_text(void *ctx, const char *text, size_t n)
+
+static int on_text(void *ctx, mote_reply_part part, const char *text, size_t n)
 {
+    (void)part;
     sink *s = ctx;
     fwrite(text, 1, n, s->f);
     s->last = text[n - 1];
@@ -214,10 +221,49 @@ static int on_text(void *ctx, const char *text, size_t n)
     return s->status;
 }
 
+/* A token's text, or null where it has none or its bytes are not whole characters. */
+static json_t *token_json(const sink *s, talk_logprob token)
+{
+    size_t n = 0;
+    const char *bytes = s->info->has_tokenizer ? mote_token_bytes(s->model, token.id, &n) : NULL;
+    json_t *text = bytes ? json_stringn(bytes, n) : NULL;
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)token.id, "token",
+                     text ? text : json_null(), "logprob", cli_json_real((double)token.logprob));
+}
+
+static int on_token(void *ctx, const talk_generator *g)
+{
+    sink *s = ctx;
+    const talk_logprob *top;
+    size_t n;
+    if (!s->logprobs)
+        return 0;
+    json_t *one = token_json(s, talk_generator_logprob(g, &top, &n)), *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, token_json(s, top[i]));
+    json_object_set_new(one, "top", list);
+    return s->no_memory = json_array_append_new(s->logprobs, one) != 0;
+}
+
+static int cancelled(void *ctx)
+{
+    (void)ctx;
+    return cli_interrupted();
+}
+
+/* What came of it. */
+typedef struct outcome {
+    const int32_t *ids; /* borrowed from the generator */
+    size_t n_ids;
+    talk_finish finish;
+    talk_loop loop;
+    json_t *logprobs; /* borrowed, or NULL */
+} outcome;
+
 static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
-                           const mote_session *session, const cli_gen_result *r,
-                           const mote_restored *from, const char *text, size_t n_text,
-                           double prefill_s, const mote_memory *m, size_t scratch_peak)
+                           const mote_session *session, const outcome *r, const mote_restored *from,
+                           const char *text, size_t n_text, double prefill_s, const mote_memory *m,
+                           size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
@@ -226,14 +272,15 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
                           info->has_tokenizer ? mote__json_bytes(text, n_text) : json_null(),
                           "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids,
                           "generated_tokens", (json_int_t)r->n_ids, "finish_reason",
-                          cli_finish_names[r->finish]);
+                          talk_finish_name(r->finish));
     if (!o)
         return NULL;
     size_t computed = q->n_ids - from->reused_tokens;
     json_object_set_new(o, "prefill_tokens_per_s",
                         computed ? cli_json_real((double)computed / prefill_s) : json_null());
     json_object_set_new(o, "decode_tokens_per_s",
-                        r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
+                        r->loop.n_steps ? cli_json_real((double)r->loop.n_steps / r->loop.seconds)
+                                        : json_null());
     json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
     json_object_set_new(o, "reused_tokens", json_integer((json_int_t)from->reused_tokens));
     json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)from->remote_tokens));
@@ -259,9 +306,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
 }
 
 static void print_stats(const request *q, const cli_args *a, const mote_model_info *info,
-                        const mote_session *session, const cli_gen_result *r,
-                        const mote_restored *from, double prefill_s, const mote_memory *m,
-                        size_t scratch_peak)
+                        const mote_session *session, const outcome *r, const mote_restored *from,
+                        double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     size_t computed = q->n_ids - from->reused_tokens;
     fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n",
@@ -278,8 +324,9 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
                 cli_count(from->replay_tokens), cli_count(computed), prefill_s,
                 from->exact ? "" : " (approximate)");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n",
-            cli_count(r->n_ids), r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-",
-            cli_finish_names[r->finish], (unsigned long long)q->gen.sample.seed);
+            cli_count(r->n_ids),
+            r->loop.n_steps ? cli_fixed((double)r->loop.n_steps / r->loop.seconds, 1) : "-",
+            talk_finish_name(r->finish), (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
     cli_print_placed(stderr, info);
     cli_print_memory(stderr, m, scratch_peak);
@@ -330,7 +377,8 @@ int cli_run(int argc, char **argv)
     mote_model *model = NULL;
     mote_model_info info;
     mote_session *session = NULL;
-    cli_gen_result r = { 0 };
+    talk_generator *g = NULL;
+    outcome r = { 0 };
     char *text = NULL;
     size_t text_size = 0, scratch_peak = 0;
     double prefill_s = 0;
@@ -352,11 +400,24 @@ int cli_run(int argc, char **argv)
     if (!rc)
         rc = read_prompt(&q, model, &info, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
-        out.f = a.json ? open_memstream(&text, &text_size) : stdout;
-        q.gen.on_text = on_text;
-        q.gen.ctx = &out;
-        rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err)
+        out = (sink){ .model = model,
+                      .info = &info,
+                      .f = a.json ? open_memstream(&text, &text_size) : stdout,
+                      .logprobs = q.gen.want_logprobs ? json_array() : NULL };
+        r.loop = (talk_loop){
+            .cancelled = cancelled, .on_token = on_token, .on_text = on_text, .ctx = &out
+        };
+        rc = out.f ? talk_generator_create(&g, model, &q.gen, &err)
                    : mote__fail(&err, MOTE_ENOMEM, "out of memory");
+    }
+    if (!rc)
+        rc = talk_generate(model, session, g, &r.loop, &err);
+    if (!rc && out.no_memory)
+        rc = mote__fail(&err, MOTE_ENOMEM, "out of memory for logprobs");
+    if (!rc) {
+        r.ids = talk_generator_tokens(g, &r.n_ids);
+        r.finish = talk_generator_finish(g);
+        r.logprobs = out.logprobs;
     }
     if (out.f && a.json)
         fclose(out.f);
@@ -374,20 +435,21 @@ int cli_run(int argc, char **argv)
         cli_store_snapshot(&q.store, session);
     mote_memory m;
     mote_model_get_memory(model, &m);
-    status = r.finish == CLI_FINISH_INTERRUPTED ? CLI_INTERRUPTED : out.status;
+    status = r.finish == TALK_CANCELLED ? CLI_INTERRUPTED : out.status;
     if (a.json && status == CLI_INTERRUPTED)
         cli_say("mote: interrupted");
     else if (a.json)
         status = cli_print_json(result_json(&q, &a, &info, session, &r, &from, text ? text : "",
                                             text_size, prefill_s, &m, scratch_peak),
                                 JSON_INDENT(2));
-    if (r.finish == CLI_FINISH_CONTEXT && !out.status)
+    if (r.finish == TALK_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context));
     if (q.stats && !out.status)
         print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
-    cli_gen_result_deinit(&r);
+    talk_generator_destroy(g);
+    json_decref(out.logprobs);
     mote_session_destroy(session);
     cli_store_close(&q.store);
     mote_model_close(model);

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/json_string.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 

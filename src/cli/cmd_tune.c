@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/needle_text.h"

@@ -1,4 +1,4 @@
-#include "cli/gen.h"
+#include "cli/running.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +11,6 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "lab/profile.h"
-
-const char *const cli_finish_names[] = { "length", "eos", "stop", "context", "interrupted" };
 
 int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
                    int ids_only, mote_err *err)
@@ -72,174 +70,6 @@ int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_
         *scratch_peak = ctx.scratch_peak;
     cli_progress_clear();
     return rc;
-}
-
-static int is_eos(const mote_model_info *info, int32_t id)
-{
-    for (size_t i = 0; i < info->n_eos; i++)
-        if (info->eos[i] == id)
-            return 1;
-    return 0;
-}
-
-/* A token's text, or null where it has none or its bytes are not whole characters. */
-static json_t *token_json(const mote_model *model, const mote_model_info *info, int32_t id,
-                          double logprob)
-{
-    size_t n = 0;
-    const char *bytes = info->has_tokenizer ? mote_token_bytes(model, id, &n) : NULL;
-    json_t *text = bytes ? json_stringn(bytes, n) : NULL;
-    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)id, "token", text ? text : json_null(),
-                     "logprob", cli_json_real(logprob));
-}
-
-static int add_logprobs(const mote_model *model, const mote_model_info *info,
-                        const cli_gen_params *p, const float *logits, int32_t id, float logprob,
-                        json_t *list, mote_err *err)
-{
-    enum { MAX = 64 };
-    int32_t ids[MAX];
-    float lp[MAX];
-    size_t n = p->n_logprobs < MAX ? p->n_logprobs : MAX;
-    n = n < info->vocab ? n : info->vocab;
-    int rc = n ? mote_top_logprobs(logits, info->vocab, n, ids, lp, err) : MOTE_OK;
-    if (rc)
-        return rc;
-    json_t *one = token_json(model, info, id, logprob), *top = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(top, token_json(model, info, ids[i], lp[i]));
-    json_object_set_new(one, "top", top);
-    return json_array_append_new(list, one)
-               ? mote__fail(err, MOTE_ENOMEM, "out of memory for logprobs")
-               : MOTE_OK;
-}
-
-/* Hand text to the caller through the stop strings. */
-static int emit(cli_stops *stops, const cli_gen_params *p, const char *text, size_t n, int *ended,
-                mote_err *err)
-{
-    size_t n_certain;
-    const char *certain = cli_stops_push(stops, text, n, &n_certain);
-    if (!certain)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for the generated text");
-    if (n_certain && p->on_text(p->ctx, certain, n_certain))
-        *ended = 1;
-    return MOTE_OK;
-}
-
-int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info,
-                 const cli_gen_params *p, cli_gen_result *r, mote_err *err)
-{
-    *r = (cli_gen_result){ .finish = CLI_FINISH_LENGTH };
-    mote_sampler *sampler = NULL;
-    mote_detok *detok = NULL;
-    cli_stops stops;
-    cli_stops_init(&stops, p->stops, p->n_stops);
-    size_t capacity = 0;
-    int ended = 0;
-    if (p->want_logprobs)
-        r->logprobs = json_array();
-    int rc = mote_sampler_create(&sampler, &p->sample, err);
-    if (!rc && info->has_tokenizer)
-        rc = mote_detok_create(&detok, model, err);
-
-    while (!rc && !ended && r->n_ids < p->n_max) {
-        if (cli_interrupted()) {
-            r->finish = CLI_FINISH_INTERRUPTED;
-            break;
-        }
-        /* 1. the last sampled token goes in; its logits give the next */
-        if (r->n_ids > r->n_fed) {
-            mote_feed feed = {
-                .session = session, .ids = r->ids + r->n_fed, .n_ids = 1, .logits = MOTE_LOGITS_LAST
-            };
-            double t0 = cli_seconds();
-            rc = mote_run(model, &feed, 1, NULL, NULL, err);
-            if (rc == MOTE_EFULL) {
-                r->finish = CLI_FINISH_CONTEXT;
-                rc = MOTE_OK;
-                break;
-            }
-            if (rc)
-                break;
-            r->seconds += cli_seconds() - t0;
-            r->n_steps++;
-            r->n_fed++;
-        }
-        size_t n_rows = 0, first;
-        const float *logits = mote_session_logits(session, &n_rows, &first);
-        if (!logits || !n_rows) {
-            rc = mote__fail(err, MOTE_EINVAL, "the session holds no logits to sample from");
-            break;
-        }
-        logits += (n_rows - 1) * info->vocab;
-        int32_t id;
-        float logprob = 0;
-        rc = mote_sampler_next(sampler, logits, info->vocab, &id,
-                               p->want_logprobs ? &logprob : NULL, err);
-        if (rc)
-            break;
-        if (!p->ignore_eos && is_eos(info, id)) {
-            r->finish = CLI_FINISH_EOS;
-            break;
-        }
-        if (p->want_logprobs &&
-            (rc = add_logprobs(model, info, p, logits, id, logprob, r->logprobs, err)))
-            break;
-        if (r->n_ids == capacity) {
-            capacity = capacity ? 2 * capacity : 256;
-            int32_t *ids = realloc(r->ids, capacity * sizeof *ids);
-            if (!ids) {
-                rc = mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", capacity);
-                break;
-            }
-            r->ids = ids;
-        }
-        r->ids[r->n_ids++] = id;
-        if (p->on_token) {
-            ended = p->on_token(p->ctx, id);
-            continue;
-        }
-
-        /* 2. its text, as far as it is certain */
-        const char *text = "";
-        size_t n_text = 0;
-        char number[16];
-        if (detok)
-            rc = mote_detok_push(detok, id, &text, &n_text, err);
-        else {
-            n_text = (size_t)snprintf(number, sizeof number, "%s%d", r->n_ids > 1 ? " " : "",
-                                      (int)id);
-            text = number;
-        }
-        if (!rc)
-            rc = emit(&stops, p, text, n_text, &ended, err);
-        if (!rc && stops.hit) {
-            r->finish = CLI_FINISH_STOP;
-            ended = 1;
-        }
-    }
-    size_t n_rest = 0;
-    if (!rc && !ended && detok && !p->on_token) {
-        const char *rest = mote_detok_finish(detok, &n_rest);
-        rc = emit(&stops, p, rest, n_rest, &ended, err);
-    }
-    if (!rc && !ended) {
-        const char *rest = cli_stops_finish(&stops, &n_rest);
-        if (n_rest)
-            p->on_text(p->ctx, rest, n_rest);
-    }
-    cli_stops_deinit(&stops);
-    mote_detok_destroy(detok);
-    mote_sampler_destroy(sampler);
-    return rc;
-}
-
-void cli_gen_result_deinit(cli_gen_result *r)
-{
-    free(r->ids);
-    json_decref(r->logprobs);
-    *r = (cli_gen_result){ 0 };
 }
 
 /* ---- memory ---- */

@@ -1,13 +1,12 @@
-/* What the commands that run a model share: opening it with the common options, generating tokens
- * with stop strings, and telling speeds and memory. */
-#ifndef MOTE_CLI_GEN_H
-#define MOTE_CLI_GEN_H
+/* What the commands that run a model share: opening it with the common options, feeding a session
+ * with progress, sampling options, and telling speeds and memory. */
+#ifndef MOTE_CLI_RUNNING_H
+#define MOTE_CLI_RUNNING_H
 
 #include <jansson.h>
 #include <mote/mote.h>
 
 #include "cli/opts.h"
-#include "cli/stops.h"
 
 /* ids_only: a tokenizer.json that cannot be used is as none. */
 int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
@@ -20,54 +19,6 @@ void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *
  * called. */
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a,
                        size_t max_context, int *status, mote_err *err);
-
-typedef enum cli_finish {
-    CLI_FINISH_LENGTH,
-    CLI_FINISH_EOS,
-    CLI_FINISH_STOP,
-    CLI_FINISH_CONTEXT,
-    CLI_FINISH_INTERRUPTED
-} cli_finish;
-/* "length", "eos", "stop", "context", "interrupted" */
-extern const char *const cli_finish_names[];
-
-typedef struct cli_gen_params {
-    mote_sample_params sample;
-    /* tokens at most */
-    size_t n_max;
-    int ignore_eos;
-    const char *const *stops;
-    size_t n_stops;
-    /* alternatives per token; 0 with want_logprobs: the token's own */
-    size_t n_logprobs;
-    int want_logprobs;
-    /* Text as it becomes certain (never half a character, never a part of a stop string); id is the
-     * token that released it. Without a tokenizer the text is the ids, separated by spaces. n_bytes
-     * of it, never 0; zero bytes may be among them. Non-zero ends the generation. */
-    int (*on_text)(void *ctx, const char *text, size_t n_bytes);
-    /* In place of on_text, and without stop strings: each token. Non-zero ends the generation. */
-    int (*on_token)(void *ctx, int32_t id);
-    void *ctx;
-} cli_gen_params;
-
-typedef struct cli_gen_result {
-    /* owned; what was sampled, an ending EOS left out */
-    int32_t *ids;
-    size_t n_ids;
-    /* how many of them the session holds (the last is not needed) */
-    size_t n_fed;
-    cli_finish finish;
-    /* of the n_steps decode steps */
-    double seconds;
-    size_t n_steps;
-    /* owned; an array, or NULL when not asked for */
-    json_t *logprobs;
-} cli_gen_result;
-
-/* The session must hold the logits of its last token. Ctrl-C is a finish, not an error. */
-int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info,
-                 const cli_gen_params *params, cli_gen_result *result, mote_err *err);
-void cli_gen_result_deinit(cli_gen_result *result);
 
 /* Feed ids with progress on the terminal; *seconds (may be NULL) and *scratch_peak (may be NULL;
  * the largest scratch seen between chunks) are added to. */
