@@ -229,15 +229,15 @@ int cli_chat_answer(chat *c)
             print_reply_json(c, &r, g, &loop, &t);
         if (finish == TALK_CONTEXT)
             cli_say("mote: the context of %s tokens is full: /reset starts a new conversation",
-                    cli_count(cli_chat_context_limit(c)));
+                    cli_count(cli_chat_context_limit(c)).s);
         else if (c->interactive && finish == TALK_CANCELLED)
             cli_say("(stopped)");
         if (c->interactive)
             cli_say("[context %s of %s tokens; %s new, %s said%s%s%s]",
-                    cli_count(mote_session_length(c->talk.session)),
-                    cli_count(cli_chat_context_limit(c)), cli_count(t.n_new), cli_count(n_ids),
-                    loop.n_steps ? ", " : "",
-                    loop.n_steps ? cli_fixed((double)loop.n_steps / loop.seconds, 1) : "",
+                    cli_count(mote_session_length(c->talk.session)).s,
+                    cli_count(cli_chat_context_limit(c)).s, cli_count(t.n_new).s,
+                    cli_count(n_ids).s, loop.n_steps ? ", " : "",
+                    loop.n_steps ? cli_fixed((double)loop.n_steps / loop.seconds, 1).s : "",
                     loop.n_steps ? " tokens/s" : "");
         if (!c->interactive && finish == TALK_CANCELLED)
             status = CLI_INTERRUPTED;

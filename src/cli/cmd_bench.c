@@ -86,7 +86,7 @@ static const char *text_of(const json_t *o, const char *key)
 }
 
 /* three or four digits, whatever the size */
-static const char *figure(double v)
+static cli_text figure(double v)
 {
     double size = fabs(v);
     return cli_fixed(v, size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
@@ -97,10 +97,10 @@ static void print_limits(const char *what, const json_t *l)
     if (!l)
         return;
     printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s",
-           what, figure(number(l, "read_gb_s")), figure(number(l, "fp32_fma_gflop_s")),
-           figure(number(l, "bf16_dot_gflop_s")), figure(number(l, "int8_vnni_gop_s")));
+           what, figure(number(l, "read_gb_s")).s, figure(number(l, "fp32_fma_gflop_s")).s,
+           figure(number(l, "bf16_dot_gflop_s")).s, figure(number(l, "int8_vnni_gop_s")).s);
     if (!isnan(number(l, "empty_loop_us")))
-        printf("   empty loop %s us", figure(number(l, "empty_loop_us")));
+        printf("   empty loop %s us", figure(number(l, "empty_loop_us")).s);
     printf("\n");
 }
 
@@ -123,10 +123,10 @@ static void print_rows(const json_t *rows)
             snprintf(noise, sizeof noise, "%.1f%%", spread * 100);
         cli_table_add(t, text_of(row, "name"));
         cli_table_add(t, text_of(row, "shape"));
-        cli_table_add(t, figure(number(row, "value")));
+        cli_table_add(t, figure(number(row, "value")).s);
         cli_table_add(t, text_of(row, "unit"));
-        cli_table_add(t, figure(number(row, "limit")));
-        cli_table_add(t, figure(number(row, "ratio")));
+        cli_table_add(t, figure(number(row, "limit")).s);
+        cli_table_add(t, figure(number(row, "ratio")).s);
         cli_table_add(t, goal);
         cli_table_add(t, json_is_true(met) ? "met" : json_is_false(met) ? "missed" : "");
         cli_table_add(t, noise);
@@ -140,12 +140,12 @@ static void print_bench(const json_t *o)
     print_limits("  one thread  ", json_object_get(o, "limits_one_thread"));
     print_limits("  at the end  ", json_object_get(o, "limits_at_end"));
     printf("%.0f threads, %s kernels, load average %s before and %s after%s\n\n",
-           number(o, "threads"), text_of(o, "kernels"), figure(number(o, "load_average_before")),
-           figure(number(o, "load_average_after")),
+           number(o, "threads"), text_of(o, "kernels"), figure(number(o, "load_average_before")).s,
+           figure(number(o, "load_average_after")).s,
            json_is_true(json_object_get(o, "quick")) ? ", QUICK: the figures mean nothing" : "");
     print_rows(json_object_get(o, "rows"));
     printf("\n%.0f s, at most %s of memory\n", number(o, "total_seconds"),
-           cli_bytes(number(o, "peak_rss_bytes")));
+           cli_bytes(number(o, "peak_rss_bytes")).s);
 }
 
 int cli_bench(int argc, char **argv)

@@ -164,8 +164,8 @@ static int command_stats(chat *c, const char *arg, size_t n)
     mote_model_get_memory(c->model, &m);
     if (c->talk.session) {
         fprintf(stderr, "context     %s of %s tokens\n",
-                cli_count(mote_session_length(c->talk.session)),
-                cli_count(cli_chat_context_limit(c)));
+                cli_count(mote_session_length(c->talk.session)).s,
+                cli_count(cli_chat_context_limit(c)).s);
         cli_print_cache(stderr, c->talk.session, c->a->kv ? c->a->kv : c->info.kv);
     }
     cli_print_memory(stderr, &m, c->scratch_peak);
@@ -378,7 +378,7 @@ int cli_chat(int argc, char **argv)
         rc = cli_chat_check(&c, &err);
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
-                        cli_count(c.max_context), cli_count(c.info.max_context));
+                        cli_count(c.max_context).s, cli_count(c.info.max_context).s);
     if (!rc)
         rc = cli_sampling_finish(&c.sampling, &c.info, &c.sample, &err);
     if (!rc)

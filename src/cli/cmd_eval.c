@@ -42,6 +42,7 @@ enum { DECODE_TOKENS = 32 };
 
 static const cli_usage usage = {
     .command = "eval",
+    .many_kv = 1,
     .operands = "MODEL",
     .about = "Measure the model on a text, format by format. Windows are BOS + consecutive ctx - 1 "
              "tokens from the start of the\n"
@@ -240,7 +241,7 @@ static void parse(cli_args *a, request *q)
         case O_NEEDLE: q->needle = 1; break;
         case O_DEPTHS:
             q->n_depths = cli_percents(a, q->depths, LAB_MAX_NEEDLES);
-            needs_needle = a->name;
+            needs_needle = "--depths";
             break;
         case O_SAMPLES:
             q->n_samples = cli_uint(a, 1, 100000);
@@ -278,8 +279,6 @@ static void parse(cli_args *a, request *q)
     cli_no_more_operands(a, 1);
     if (!q->text)
         cli_usage_error(a, "--text is missing");
-    if (a->profile)
-        cli_append(&q->specs, &q->n_specs, strdup(a->profile->kv));
     if (!q->ctxs) {
         q->ctxs = malloc(sizeof *q->ctxs);
         if (q->ctxs)
@@ -440,6 +439,8 @@ int cli_eval(int argc, char **argv)
     int status = CLI_FAILED;
     json_t *report = json_object();
     int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
+    if (!rc && a.profile)
+        cli_append(&q.specs, &q.n_specs, strdup(a.profile_kv));
     /* "main=fp4,..." or "key=bf16,...": the first part's word */
     if (!rc && !q.n_specs) {
         const char *word = strchr(info.kv, '=') + 1;

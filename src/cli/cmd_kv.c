@@ -238,22 +238,20 @@ static int find_model(request *r, char hex[65], mote_err *err)
         return MOTE_OK;
     if (!stat(r->model, &st) && S_ISDIR(st.st_mode))
         return mote_fingerprint(r->model, hex, err);
-    r->a->name = "--model";
+    snprintf(r->a->name, sizeof r->a->name, "--model");
     snprintf(hex, 65, "%s", r->model);
     hex_digits(r->a, hex, 64, "checkpoint folder, nor 4 to 64 digits of a fingerprint");
     return MOTE_OK;
 }
 
-static const char *when(json_int_t seconds)
+static cli_text when(json_int_t seconds)
 {
-    static char text[2][32];
-    static int turn;
-    char *p = text[turn++ & 1];
+    cli_text text;
     time_t t = (time_t)seconds;
     struct tm tm;
-    if (!localtime_r(&t, &tm) || !strftime(p, 32, "%Y-%m-%d %H:%M", &tm))
-        snprintf(p, 32, "%lld", (long long)seconds);
-    return p;
+    if (!localtime_r(&t, &tm) || !strftime(text.s, sizeof text.s, "%Y-%m-%d %H:%M", &tm))
+        snprintf(text.s, sizeof text.s, "%lld", (long long)seconds);
+    return text;
 }
 
 static void add_text(cli_table *t, const json_t *row, const char *key)
@@ -266,10 +264,10 @@ static void add_row(cli_table *t, const json_t *row, const char *on, const char 
 {
     add_text(t, row, "id");
     add_text(t, row, on);
-    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, "tokens"))));
+    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, "tokens"))).s);
     add_text(t, row, "provenance");
-    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, bytes))));
-    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))));
+    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, bytes))).s);
+    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))).s);
     add_text(t, row, "context");
 }
 
@@ -284,8 +282,9 @@ static void add_context(cli_table *t, const json_t *row)
     const char *ns = json_string_value(json_object_get(row, "namespace"));
     cli_table_add(t, ns && *ns ? ns : "-");
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, counts[i]))));
-    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))));
+        cli_table_add(t,
+                      cli_count((uint64_t)json_integer_value(json_object_get(row, counts[i]))).s);
+    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))).s);
 }
 
 static void show_ls(const json_t *root)
@@ -352,7 +351,7 @@ static void tell_export(const json_t *root)
     for (size_t i = 0; i < 4; i++)
         v[i] = json_integer_value(json_object_get(root, names[i]));
     cli_say("mote kv: exported %s blocks and %s snapshots, %s bytes; %lld damaged",
-            cli_count((uint64_t)v[0]), cli_count((uint64_t)v[1]), cli_count((uint64_t)v[3]),
+            cli_count((uint64_t)v[0]).s, cli_count((uint64_t)v[1]).s, cli_count((uint64_t)v[3]).s,
             (long long)v[2]);
 }
 

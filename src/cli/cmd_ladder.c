@@ -150,7 +150,7 @@ static int default_steps(request *q, size_t max_context, mote_err *err)
 }
 
 /* ---- what is seen ---- */
-static const char *step_memory(const json_t *step, const char *prefix)
+static cli_text step_memory(const json_t *step, const char *prefix)
 {
     const char *key;
     json_t *v;
@@ -170,17 +170,17 @@ static void on_step(void *ctx, const json_t *s)
     const json_t *needle = json_object_get(s, "needle");
     if (!json_object_get(s, "memory"))
         return;
-    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")),
-           step_memory(s, "kv_main"), step_memory(s, "kv_index"), step_memory(s, "scratch"),
-           cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0),
-           cli_fixed(cli_number(s, "decode_tokens_per_s"), 0),
-           cli_fixed(cli_number(s, "perplexity"), 3));
+    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")).s,
+           step_memory(s, "kv_main").s, step_memory(s, "kv_index").s, step_memory(s, "scratch").s,
+           cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0).s,
+           cli_fixed(cli_number(s, "decode_tokens_per_s"), 0).s,
+           cli_fixed(cli_number(s, "perplexity"), 3).s);
     if (!q->ladder.no_base)
         printf("  %+9.4f  %7s", cli_number(s, "loss_minus_base"),
-               cli_fixed(cli_number(s, "loss_minus_base_se"), 4));
+               cli_fixed(cli_number(s, "loss_minus_base_se"), 4).s);
     if (needle)
-        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0),
-               cli_fixed(cli_number(needle, "margin"), 2));
+        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0).s,
+               cli_fixed(cli_number(needle, "margin"), 2).s);
     printf("\n");
     cli_flush();
 }
@@ -203,7 +203,8 @@ static void print_end(const json_t *result)
                  *blame = json_object_get(result, "blame");
     const char *diagnosis = json_string_value(json_object_get(stopped, "diagnosis"));
     if (diagnosis)
-        printf("\nstopped at %s tokens (%s): %s\n", cli_count((uint64_t)cli_number(stopped, "ctx")),
+        printf("\nstopped at %s tokens (%s): %s\n",
+               cli_count((uint64_t)cli_number(stopped, "ctx")).s,
                json_string_value(json_object_get(stopped, "reason")), diagnosis);
     else
         printf("\nevery step held\n");

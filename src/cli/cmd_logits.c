@@ -132,7 +132,7 @@ static int collect(rows *r, const mote_session *session, mote_err *err)
     float *data = realloc(r->data, bytes);
     if (!data)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits (%s)", r->n + n,
-                          cli_bytes((double)bytes));
+                          cli_bytes((double)bytes).s);
     if (!r->n)
         r->first = first;
     memcpy(data + r->n * r->vocab, logits, n * r->vocab * sizeof(float));

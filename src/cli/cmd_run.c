@@ -311,21 +311,21 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
 {
     size_t computed = q->n_ids - from->reused_tokens;
     fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n",
-            cli_count(q->n_ids), cli_count(computed),
-            computed ? cli_fixed((double)computed / prefill_s, 1) : "-",
+            cli_count(q->n_ids).s, cli_count(computed).s,
+            computed ? cli_fixed((double)computed / prefill_s, 1).s : "-",
             cli_prefill_names[a->prefill]);
     if (q->store.dir)
         fprintf(stderr,
                 "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after "
                 "%.3f s%s\n",
-                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "",
+                cli_count(from->reused_tokens).s, from->from_snapshot ? " from a snapshot" : "",
                 from->remote_tokens ? ", from a server " : "",
-                from->remote_tokens ? cli_count(from->remote_tokens) : "",
-                cli_count(from->replay_tokens), cli_count(computed), prefill_s,
+                from->remote_tokens ? cli_count(from->remote_tokens).s : "",
+                cli_count(from->replay_tokens).s, cli_count(computed).s, prefill_s,
                 from->exact ? "" : " (approximate)");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n",
-            cli_count(r->n_ids),
-            r->loop.n_steps ? cli_fixed((double)r->loop.n_steps / r->loop.seconds, 1) : "-",
+            cli_count(r->n_ids).s,
+            r->loop.n_steps ? cli_fixed((double)r->loop.n_steps / r->loop.seconds, 1).s : "-",
             talk_finish_name(r->finish), (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
     cli_print_placed(stderr, info);
@@ -388,7 +388,7 @@ int cli_run(int argc, char **argv)
     int rc = cli_model_open(&model, &info, path, &a, q.has_ids, &err);
     if (!rc && q.max_context > info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
-                        cli_count(q.max_context), cli_count(info.max_context));
+                        cli_count(q.max_context).s, cli_count(info.max_context).s);
     if (!rc && info.tokenizer_error)
         cli_say("mote: note: ids instead of text: %s", info.tokenizer_error);
     if (!rc)
@@ -444,7 +444,7 @@ int cli_run(int argc, char **argv)
                                 JSON_INDENT(2));
     if (r.finish == TALK_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
-                cli_count(q.max_context ? q.max_context : info.max_context));
+                cli_count(q.max_context ? q.max_context : info.max_context).s);
     if (q.stats && !out.status)
         print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:

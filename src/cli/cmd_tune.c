@@ -146,13 +146,11 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "-";
 }
 
-static const char *bytes_text(double v)
+static cli_text bytes_text(double v)
 {
-    static char buffers[8][24];
-    static unsigned next;
-    char *s = buffers[next++ % 8];
-    snprintf(s, sizeof buffers[0], "%.6g", v);
-    return s;
+    cli_text t;
+    snprintf(t.s, sizeof t.s, "%.6g", v);
+    return t;
 }
 
 static void print_items(const json_t *items)
@@ -164,12 +162,12 @@ static void print_items(const json_t *items)
     size_t i, k;
     json_array_foreach(items, i, item) json_array_foreach(json_object_get(item, "options"), k, o)
     {
-        cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")));
+        cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")).s);
         cli_table_add(t, k ? "" : text_of(item, "part"));
         cli_table_add(t, text_of(o, "format"));
-        cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")));
-        cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6));
-        cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6));
+        cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")).s);
+        cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6).s);
+        cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6).s);
         cli_table_add(t, json_is_true(json_object_get(o, "chosen")) ? "<" : "");
     }
     cli_table_print(t, stdout, 2);
@@ -190,13 +188,13 @@ static void print_checked(const char *title, const json_t *rows)
         char signed_loss[32];
         snprintf(signed_loss, sizeof signed_loss, "%+.5f", cli_number(r, "loss_minus_exact"));
         cli_table_add(t, text_of(r, "name"));
-        cli_table_add(t, bytes_text(cli_number(r, "bytes_per_token")));
-        cli_table_add(t, cli_count((uint64_t)cli_number(r, "tokens")));
-        cli_table_add(t, cli_fixed(cli_number(r, "perplexity"), 3));
+        cli_table_add(t, bytes_text(cli_number(r, "bytes_per_token")).s);
+        cli_table_add(t, cli_count((uint64_t)cli_number(r, "tokens")).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "perplexity"), 3).s);
         cli_table_add(t, signed_loss);
-        cli_table_add(t, cli_fixed(cli_number(r, "loss_minus_exact_se"), 5));
-        cli_table_add(t, cli_fixed(cli_number(r, "kl"), 6));
-        cli_table_add(t, cli_fixed(cli_number(r, "kl_se"), 6));
+        cli_table_add(t, cli_fixed(cli_number(r, "loss_minus_exact_se"), 5).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "kl"), 6).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "kl_se"), 6).s);
     }
     printf("\n%s\n", title);
     cli_table_print(t, stdout, 2);
@@ -211,7 +209,7 @@ static void print_result(const json_t *r, const char *out)
     if (json_is_object(json_object_get(r, "needle")))
         cli_print_needle(json_object_get(r, "needle"));
     printf("\n%s bytes a token of a budget of %s: --kv %s\n%s\n",
-           bytes_text(cli_number(r, "bytes_per_token")), bytes_text(cli_number(r, "budget")),
+           bytes_text(cli_number(r, "bytes_per_token")).s, bytes_text(cli_number(r, "budget")).s,
            text_of(r, "kv"), text_of(r, "judgement"));
     if (out)
         printf("written to %s: use it with --profile %s\n", out, out);

@@ -1,6 +1,7 @@
 /* Command-line options: a table of rows per command makes both the parser (getopt_long) and the
  * help; helpers read numbers, sizes and lists. Anything wrong ends the process with status 2 and
- * one line that names the option: before anything was opened, so there is nothing to clean up. */
+ * one line that names the option, and --help ends it too: in one place (opts.c, `leave`), and
+ * before anything was opened, so there is nothing to clean up. No file is read here. */
 #ifndef MOTE_CLI_OPTS_H
 #define MOTE_CLI_OPTS_H
 
@@ -20,6 +21,7 @@ typedef struct cli_usage {
     const char *command, *operands, *about;
     const cli_opt *opts; /* ends with a row whose name is NULL */
     const char *notes;   /* after the options: formulas, examples; may be NULL */
+    int many_kv;         /* 1: --kv may be given more than once, and beside --profile */
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
@@ -106,19 +108,20 @@ enum {
         0, NULL, NULL, NULL \
     }
 
-enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 48, CLI_END = -1 };
+enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 64, CLI_END = -1 };
 typedef struct cli_args {
     const cli_usage *usage;
     int argc;
     char **argv;
     /* of the option that cli_next returned; name as the user may say it: "--temp" */
-    const char *value, *name;
+    const char *value;
+    char name[64];
     int json, n_threads, has_kv;
     /* NULL: the default */
     const char *kv;
-    /* where kv came from, or NULL; cli_check_profile compares the model */
-    const struct lab_profile *profile;
-    const char *profile_name;
+    /* the file of --profile, or NULL; its formats, once cli_profile_load has read it */
+    const char *profile;
+    char profile_kv[2048];
     /* NULL: not asked for */
     const char *svg, *html;
     mote_math math;
@@ -154,9 +157,6 @@ int32_t *cli_ids(const cli_args *a, size_t *n);
 int cli_choice(const cli_args *a, const char *const *names);
 /* Append a->value to a malloc'd, growing list of borrowed strings. */
 void cli_append(const char ***list, size_t *n, const char *value);
-
-/* 0 unless a profile was given that is not for the model at `path` (a checkpoint folder). */
-int cli_check_profile(const cli_args *a, const char *path, mote_err *err);
 
 extern const char *const cli_prefill_names[],
     *const cli_math_names[], *const cli_weights_names[], *const cli_replay_names[];

@@ -12,7 +12,29 @@
 #include "cli/out.h"
 #include "lab/profile.h"
 
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
+int cli_profile_load(cli_args *a, const char *path, mote_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    lab_profile profile = { 0 };
+    if (!a->profile)
+        return MOTE_OK;
+    int rc = cli_read_file(a->profile, &text, &n, err);
+    if (!rc)
+        rc = lab_profile_parse(&profile, a->profile, text, n, err);
+    if (!rc && path)
+        rc = lab_profile_check(&profile, a->profile, path, err);
+    if (!rc) {
+        _Static_assert(sizeof a->profile_kv >= sizeof profile.kv, "room for its formats");
+        memcpy(a->profile_kv, profile.kv, sizeof profile.kv);
+        a->kv = a->profile_kv;
+    }
+    lab_profile_free(&profile);
+    free(text);
+    return rc;
+}
+
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, cli_args *a,
                    int ids_only, mote_err *err)
 {
     mote_model_params params = { .n_threads = a->n_threads,
@@ -22,7 +44,7 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
                                  .progress = cli_progress_open };
     memcpy(params.place, a->place, sizeof params.place);
     cli_signals_catch();
-    int rc = cli_check_profile(a, path, err);
+    int rc = cli_profile_load(a, path, err);
     if (rc)
         return rc;
     rc = mote_model_open(model, path, &params, err);
@@ -39,10 +61,10 @@ void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *
     if (strncmp(err->message, lead, strlen(lead)))
         return;
     memcpy(message, err->message, sizeof message);
-    int by_profile = a->profile && a->kv == a->profile->kv;
+    int by_profile = a->profile && a->kv == a->profile_kv;
     if (err->code == MOTE_EINVAL && !by_profile)
         *status = CLI_USAGE;
-    mote__fail(err, err->code, "%s: %s", by_profile ? a->profile_name : option,
+    mote__fail(err, err->code, "%s: %s", by_profile ? a->profile : option,
                message + (by_profile ? 0 : strlen(lead)));
 }
 
@@ -112,7 +134,7 @@ void cli_print_cache(FILE *f, const mote_session *session, const char *kv)
     fprintf(f, " (%s)\n", kv);
     if (mote_session_window_bytes(session))
         fprintf(f, "windows     %s a sequence, whatever its length\n",
-                cli_bytes((double)mote_session_window_bytes(session)));
+                cli_bytes((double)mote_session_window_bytes(session)).s);
 }
 
 const char *cli_weights_word(const mote_model_info *info)
@@ -135,7 +157,7 @@ void cli_print_placed(FILE *f, const mote_model_info *info)
                 continue;
             fprintf(f, "%s%s%s %s %s", before, lead, *lead ? ":" : "",
                     mote_weight_group_name((mote_weight_group)g),
-                    cli_bytes((double)info->group_bytes[g]));
+                    cli_bytes((double)info->group_bytes[g]).s);
             before = ",";
             lead = "";
         }
@@ -166,8 +188,8 @@ void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
                  : c >= MOTE_MEM_KV_KEY_CODES && c <= MOTE_MEM_KV_VALUE_SCALES)
             continue;
         cli_table_add(t, mote_memory_class_name((mote_mem_class)c));
-        cli_table_add(t, cli_count(m->bytes[c]));
-        cli_table_add(t, cli_bytes((double)m->bytes[c]));
+        cli_table_add(t, cli_count(m->bytes[c]).s);
+        cli_table_add(t, cli_bytes((double)m->bytes[c]).s);
     }
     const struct {
         const char *name;
@@ -178,8 +200,8 @@ void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak)
     };
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         cli_table_add(t, more[i].name);
-        cli_table_add(t, cli_count(more[i].bytes));
-        cli_table_add(t, cli_bytes((double)more[i].bytes));
+        cli_table_add(t, cli_count(more[i].bytes).s);
+        cli_table_add(t, cli_bytes((double)more[i].bytes).s);
     }
     cli_table_print(t, f, 0);
 }

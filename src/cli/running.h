@@ -8,8 +8,11 @@
 
 #include "cli/opts.h"
 
-/* ids_only: a tokenizer.json that cannot be used is as none. */
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
+/* Read the file of --profile, if there is one: a->kv are its formats then. path: the model's
+ * folder, which the profile must have been made for; NULL: not looked at. */
+int cli_profile_load(cli_args *a, const char *path, mote_err *err);
+/* Profile and model. ids_only: a tokenizer.json that cannot be used is as none. */
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, cli_args *a,
                    int ids_only, mote_err *err);
 /* An error about formats of the cache is one of the option (or of the profile) that gave them: says
  * so in *err, and makes *status CLI_USAGE where the option itself is wrong. Any other error stays
