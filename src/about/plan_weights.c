@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/path.h"
 #include "base/mem.h"
 #include "base/json.h"
 
@@ -325,9 +326,8 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
 
 static int exists(const char *folder, const char *name)
 {
-    char path[4096];
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
-           mote__file_is_there(path);
+    char path[MOTE_PATH_ROOM];
+    return *mote__path_join(path, folder, name) && mote__file_is_there(path);
 }
 
 /* Saturated sums are no sums. */

@@ -12,6 +12,7 @@ static inline uint64_t mote__clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static inline int64_t mote__clock_ms(void) { return (int64_t)(mote__clock_ns() / 1000000); }
 static inline double mote__clock_s(void) { return (double)mote__clock_ns() * 1e-9; }
 
 /* So many nanoseconds from now, for waits of condition variables of CLOCK_MONOTONIC. */

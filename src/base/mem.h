@@ -91,6 +91,8 @@ static inline void mote__gaps_open(void *p, size_t size) { (void)p, (void)size; 
 /* For tests: the n-th allocation from now (1: the next) and all later ones fail; 0: none fails. */
 extern _Atomic long mote__alloc_fail_at;
 
+/* Up to a multiple of 64: a cache line, and what vectors want. */
+static inline size_t mote__round64(size_t n) { return (n + 63) & ~(size_t)63; }
 /* a * b and a + b; SIZE_MAX on overflow, so that an allocation of the result fails. */
 static inline size_t mote__mul(size_t a, size_t b)
 {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "num/formats.h"
+#include "base/clock.h"
 
 const char *const mote__stage_name[MOTE_STAGES] = { "window",  "full ratio 2", "full ratio 1",
                                                     "reindex", "reuse",        "publish",
@@ -95,7 +96,7 @@ struct maker {
     mote__synthetic *s;
     uint8_t *base; /* NULL while counting */
     size_t used, floats;
-    mote__pool *pool;
+    mote__threads *pool;
     uint64_t seed;
 };
 
@@ -252,7 +253,7 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     mote__plan_init(net->plan, c);
     net->plan[0].engram = -1; /* the lookup is timed by itself */
     net->kern = env->kern;
-    net->pool = env->pool;
+    net->threads = env->pool;
     net->meter = &s->meter;
     net->weights = (mote__weights){ .layers = s->layers,
                                     .n_layers = MOTE_SYNTHETIC_LAYERS,
@@ -362,8 +363,8 @@ int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic
     if (!rc && from)
         rc = mote__kv_cache_fork(&q->seq.kv, &from->seq.kv, n_tokens - 1);
     if (!rc && !from && !(rc = mote__kv_reserve(&q->seq.kv, 0, n_tokens)))
-        mote__pool_for(s->net.pool, q->seq.kv.n_blocks, 1, fill_blocks,
-                       &(struct random_blocks){ &q->seq.kv, seed });
+        mote__threads_for(s->net.threads, q->seq.kv.n_blocks, 1, fill_blocks,
+                          &(struct random_blocks){ &q->seq.kv, seed });
     if (rc) {
         mote__synthetic_seq_close(q);
         return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a cache of %zu tokens",
@@ -411,7 +412,7 @@ void mote__synthetic_seq_at(mote__synthetic_seq *q, size_t held)
 
 static double since(double *t)
 {
-    double now = mote__bench_now(), d = now - *t;
+    double now = mote__clock_s(), d = now - *t;
     *t = now;
     return d;
 }
@@ -446,7 +447,7 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
         extents[i] = (mote__extent){
             .seq = &seqs[i]->seq, .pos = held, .n = n, .publish_from = held
         };
-    double t = mote__bench_now();
+    double t = mote__clock_s();
     int rc = mote__pass_begin(p, extents, n_seqs);
     if (rc)
         return rc;

@@ -11,6 +11,7 @@
 #include "cli/out.h"
 #include "cli/store_opts.h"
 #include "talk/generator.h"
+#include "base/clock.h"
 
 enum {
     O_STOP = 1200,
@@ -342,13 +343,13 @@ static int read_prompt(request *q, mote_model *model, const mote_model_info *inf
     cli_store_open(&q->store);
     cli_store_attach(&q->store, session);
     int split = q->snapshot && q->store.store && n > 1 && n <= limit;
-    double t0 = cli_seconds();
+    double t0 = mote__clock_s();
     int rc = MOTE_OK;
     if (split)
         rc = mote_session_follow(session, n > info->window ? n - info->window : 0, n, err);
     if (!rc)
         rc = cli_store_restore(&q->store, session, q->ids, n, from, err);
-    *seconds = cli_seconds() - t0;
+    *seconds = mote__clock_s() - t0;
     done = from->reused_tokens;
     /* a state for the same prompt again: its last token is left to give the logits */
     if (!rc && split && done < n - 1) {

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "lab/svg.h"
+#include "base/clock.h"
 
 void cli_say(const char *fmt, ...)
 {
@@ -161,7 +162,7 @@ static void progress_line(const char *what, double fraction)
         progress.asked = 1;
         progress.is_terminal = isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb");
     }
-    double now = progress.is_terminal ? cli_seconds() : 0;
+    double now = progress.is_terminal ? mote__clock_s() : 0;
     if (!progress.is_terminal)
         return;
     if (!progress.started_at)
@@ -216,13 +217,6 @@ void cli_progress_clear(void)
     fflush(stderr);
     progress.visible = 0;
     cli_signals_undo(NULL);
-}
-
-double cli_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int cli_read_file(const char *path, char **text, size_t *n, mote_err *err)

@@ -60,8 +60,6 @@ void cli_progress_clear(void);
 /* The line itself, for a terminal of that many columns: fits, whatever they are. Its bytes. */
 int cli_progress_text(char *line, size_t size, const char *what, double fraction, int columns);
 
-double cli_seconds(void); /* monotonic */
-
 /* Whole file, or stdin for "-": malloc'd, 0-terminated. */
 int cli_read_file(const char *path, char **text, size_t *n, mote_err *err);
 

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "lab/profile.h"
+#include "base/clock.h"
 
 int cli_profile_load(cli_args *a, const char *path, mote_err *err)
 {
@@ -84,10 +85,10 @@ int cli_feed(mote_model *model, mote_session *session, const int32_t *ids, size_
 {
     mote_feed feed = { .session = session, .ids = ids, .n_ids = n, .logits = rows };
     cli_step_ctx ctx = { what, scratch_peak ? model : NULL, 0 };
-    double t0 = cli_seconds();
+    double t0 = mote__clock_s();
     int rc = mote_run(model, &feed, 1, cli_progress_step, &ctx, err);
     if (seconds)
-        *seconds += cli_seconds() - t0;
+        *seconds += mote__clock_s() - t0;
     if (scratch_peak && ctx.scratch_peak > *scratch_peak)
         *scratch_peak = ctx.scratch_peak;
     cli_progress_clear();

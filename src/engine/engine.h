@@ -8,6 +8,7 @@
 #include "text/wording.h"
 #include "model/layer.h"
 #include "store/store.h"
+#include "base/path.h"
 
 struct mote_model {
     mote__meter meter;
@@ -35,7 +36,7 @@ struct mote_model {
     int has_fingerprint;
     size_t n_sessions;
     pthread_mutex_t mutex; /* of pools, fingerprint, has_fingerprint and n_sessions */
-    char path[4096];
+    char path[MOTE_FOLDER_ROOM];
 };
 
 /* What the passes of one prompt do: positions, and how the halves are cut. docs/architecture.md,

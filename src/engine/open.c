@@ -6,6 +6,8 @@
 #include "model/cpu/pass.h"
 #include "model/kv_shape.h"
 #include "model/place.h"
+#include "base/proc.h"
+#include "base/path.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -48,14 +50,14 @@ static int load_token_map(mote_model *m, mote_err *err)
     if (!m->net.token_map)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for the Engram token map");
     size_t n_classes = 0;
-    char path[4200];
-    snprintf(path, sizeof path, "%s/engram_token_map.i32", m->path);
+    char path[MOTE_PATH_ROOM];
+    mote__path_join(path, m->path, "engram_token_map.i32");
     if (m->tokenizer) {
         int rc = mote__tokenizer_classes(m->tokenizer, m->net.token_map, c->vocab_size, &n_classes,
                                          err);
         if (rc)
             return rc;
-        snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
+        mote__path_join(path, m->path, "tokenizer.json");
     } else {
         mote__map map;
         mote_err why;
@@ -98,9 +100,9 @@ static int load_token_map(mote_model *m, mote_err *err)
 /* folder/tokenizer.json, if it is there. optional: one that cannot be used is as none. */
 static int open_tokenizer(mote_model *m, int optional, mote_err *err)
 {
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     mote_err why;
-    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    mote__path_join(file, m->path, "tokenizer.json");
     if (!mote__file_is_there(file))
         return 0;
     int rc = mote__tokenizer_open(&m->tokenizer, file, &why);
@@ -122,17 +124,17 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
 /* A tokenizer alone: of a folder, or a file. */
 static int open_tokenizer_only(mote_model *m, mote_err *err)
 {
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     struct stat st;
     if (stat(m->path, &st) == 0 && S_ISREG(st.st_mode) && !mote__explain_file(m->path, 0, NULL)) {
         int rc = mote__tokenizer_open(&m->tokenizer, m->path, err);
         return rc ? rc : mote__model_specials(m, NULL, err);
     }
     int rc = mote__explain_folder(m->path, "tokenizer.json", err);
-    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    mote__path_join(file, m->path, "tokenizer.json");
     if (!rc)
         rc = mote__tokenizer_open(&m->tokenizer, file, err);
-    snprintf(file, sizeof file, "%s/config.json", m->path);
+    mote__path_join(file, m->path, "config.json");
     if (!rc && mote__file_is_there(file))
         rc = mote__config_load_bos(&m->net.config, file, err);
     return rc ? rc : mote__model_specials(m, m->path, err);
@@ -143,7 +145,7 @@ static int find_model(const mote_model *m, mote_err *err)
 {
     static const char *const files[] = { "", "/config.json", "/tokenizer.json" };
     struct stat st;
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     int found = m->wording.path != NULL;
     for (size_t i = 0; i < 3 && !found; i++) {
         snprintf(file, sizeof file, "%s%s", m->path, files[i]);
@@ -202,14 +204,14 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     if (c->n_engram_layers &&
         ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
-    net->pool = mote__pool_create(n_threads);
+    net->threads = mote__threads_create(n_threads);
     mote_weights placing[MOTE_WEIGHT_GROUPS];
     for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
         placing[g] = p->place[g] != MOTE_WEIGHTS_AUTO ? p->place[g] : p->weights;
-    if (net->pool && (rc = mote__weights_place(&net->weights, placing, net->pool, p->progress,
-                                               p->progress_ctx, err)))
+    if (net->threads && (rc = mote__weights_place(&net->weights, placing, net->threads, p->progress,
+                                                  p->progress_ctx, err)))
         return rc;
-    if (!net->pool)
+    if (!net->threads)
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
     mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
@@ -239,8 +241,8 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     if (p->tokenizer_only) {
         rc = p->no_tokenizer ? 0 : open_tokenizer_only(m, err);
     } else {
-        char file[4200];
-        snprintf(file, sizeof file, "%s/config.json", path);
+        char file[MOTE_PATH_ROOM];
+        mote__path_join(file, path, "config.json");
         if (!(rc = mote__explain_folder(path, "config.json", err)) &&
             !(rc = mote__config_load(&m->net.config, file, err)) &&
             !(rc = mote__generation_load(&m->generation, path, &m->net.config, err)) &&
@@ -278,7 +280,7 @@ int mote_model_close(mote_model *m)
         mote__kv_pool_deinit(&p->pool);
         mote__free(&m->meter, MOTE_MEM_KV_SLACK, p, sizeof *p);
     }
-    mote__pool_destroy(m->net.pool);
+    mote__threads_destroy(m->net.threads);
     if (m->net.token_map)
         mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map,
                    m->net.config.vocab_size * sizeof(int32_t));
@@ -353,7 +355,7 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .eos = m->generation.eos,
         .n_eos = m->generation.n_eos,
         .has_tokenizer = m->tokenizer != NULL,
-        .n_threads = mote__pool_threads(m->net.pool),
+        .n_threads = mote__threads_count(m->net.threads),
         .temperature = m->generation.temperature,
         .top_p = m->generation.top_p,
         .min_p = m->generation.min_p,
@@ -387,15 +389,8 @@ const char *mote_memory_class_name(mote_mem_class cls)
 
 static size_t status_bytes(const char *field)
 {
-    char line[256];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, field, strlen(field)) == 0)
-            sscanf(line + strlen(field), " %zu", &kib);
-    if (f)
-        fclose(f);
-    return kib * 1024;
+    uint64_t kib;
+    return mote__proc_number("", "/proc/self/status", field, &kib) ? (size_t)kib * 1024 : 0;
 }
 
 void mote_model_get_memory(const mote_model *m, mote_memory *memory)
@@ -531,8 +526,8 @@ static int check_chat(const mote_model *m, mote_err *err)
 {
     mote__config *c = NULL;
     const mote__config *config = &m->net.config;
-    char file[4200];
-    snprintf(file, sizeof file, "%s/config.json", m->path);
+    char file[MOTE_PATH_ROOM];
+    mote__path_join(file, m->path, "config.json");
     if (!m->net_open && mote__file_is_there(file)) {
         int rc = (c = calloc(1, sizeof *c)) ? mote__config_load(c, file, err)
                                             : mote__fail(err, MOTE_ENOMEM, "out of memory");

@@ -31,7 +31,7 @@ typedef struct mote__net {
     mote__layer_plan plan[MOTE_MAX_LAYERS];
     mote__weights weights;
     const mote__kern_ops *kern;
-    mote__pool *pool;
+    mote__threads *threads;
     mote__meter *meter;
     /* rows of a tile (model/backend.h): MOTE_TILE_ROWS, fewer in tests */
     size_t tile_rows;

@@ -151,8 +151,8 @@ static void drop(const uint8_t *p, size_t bytes)
 }
 
 /* Copies the groups; MOTE_ENOMEM without a sentence. */
-static int copy_groups(mote__weights *w, unsigned groups, mote__pool *pool, mote_progress progress,
-                       void *progress_ctx, mote_err *err)
+static int copy_groups(mote__weights *w, unsigned groups, mote__threads *pool,
+                       mote_progress progress, void *progress_ctx, mote_err *err)
 {
     list l = { .w = w };
     mote__weights_each(w, groups, add_matrix, &l);
@@ -185,8 +185,9 @@ static int copy_groups(mote__weights *w, unsigned groups, mote__pool *pool, mote
         if (progress && progress(progress_ctx, "copying weights", (double)c.from / (double)pieces))
             rc = mote__fail(err, MOTE_ECANCELED, "canceled while copying weights");
         else
-            mote__pool_for(pool, pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN,
-                           1, copy_pieces, &c);
+            mote__threads_for(pool,
+                              pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN, 1,
+                              copy_pieces, &c);
     }
     uint64_t copied = 0;
     for (size_t i = 0; i < n; i++) {
@@ -210,7 +211,8 @@ static int copy_groups(mote__weights *w, unsigned groups, mote__pool *pool, mote
 }
 
 int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT_GROUPS],
-                        mote__pool *pool, mote_progress progress, void *progress_ctx, mote_err *err)
+                        mote__threads *pool, mote_progress progress, void *progress_ctx,
+                        mote_err *err)
 {
     uint64_t bytes[MOTE_WEIGHT_GROUPS];
     mote_weights chosen[MOTE_WEIGHT_GROUPS];

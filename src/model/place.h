@@ -23,7 +23,7 @@ void mote__place_bytes(mote__weights *w, uint64_t bytes[MOTE_WEIGHT_GROUPS]);
  * groups. progress as in mote_model_params; MOTE_ECANCELED when it says so. After an error all is
  * as before. */
 int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT_GROUPS],
-                        mote__pool *pool, mote_progress progress, void *progress_ctx,
+                        mote__threads *pool, mote_progress progress, void *progress_ctx,
                         mote_err *err);
 
 /* Published math: a wo_a that is F32 in the file becomes BF16, since the published code multiplies

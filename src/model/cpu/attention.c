@@ -56,7 +56,7 @@ int mote__cpu_window(mote__backend_pass *base, size_t layer)
     int rc = mote__cpu_linear_rows(p, &a.L->wkv, p->x, n, p->window_kv);
     if (rc)
         return rc;
-    mote__pool_for(net->pool, n, 2, window_rows, &a);
+    mote__threads_for(net->threads, n, 2, window_rows, &a);
     if (net->trace && net->trace->f32) {
         for (size_t r = 0; r < n; r++) { /* as it will be read back */
             const mote__row *row = &p->batch->rows[r];
@@ -160,7 +160,7 @@ int mote__cpu_queries(mote__backend_pass *base, size_t layer, mote__tile tile)
                              .ldy = c->q_lora_rank };
     if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
-    mote__pool_for(net->pool, n, 8, norm_queries, &a);
+    mote__threads_for(net->threads, n, 8, norm_queries, &a);
     job = (mote__linear_job){ .w = &L->wq_b,
                               .x = mote__linear_input(net, &L->wq_b, p->query_low, n, p->rounded),
                               .ldx = c->q_lora_rank,
@@ -169,7 +169,7 @@ int mote__cpu_queries(mote__backend_pass *base, size_t layer, mote__tile tile)
                               .ldy = wide };
     if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
-    mote__pool_for(net->pool, n, 2, rotate_queries, &a);
+    mote__threads_for(net->threads, n, 2, rotate_queries, &a);
     if (n == p->batch->n_rows)
         mote__cpu_trace(p, layer, "q", p->query, wide);
     return 0;
@@ -280,9 +280,9 @@ int mote__cpu_attend(mote__backend_pass *base, size_t layer, mote__tile tile)
     int rc, last = tile.first + tile.n == p->batch->n_rows;
     if (net->plan[layer].ratio && last)
         trace_selection(p, layer);
-    size_t threads = (size_t)mote__pool_threads(net->pool);
+    size_t threads = (size_t)mote__threads_count(net->threads);
     a.head_groups = n >= 2 * threads ? 1 : threads < c->n_heads ? threads : c->n_heads;
-    mote__pool_for(net->pool, n * a.head_groups, 1, attend_rows, &a);
+    mote__threads_for(net->threads, n * a.head_groups, 1, attend_rows, &a);
     if (last) /* earlier rows of the batch have read what this overwrites */
         push_windows(p, layer);
 

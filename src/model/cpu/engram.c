@@ -95,11 +95,11 @@ int mote__cpu_engram(mote__backend_pass *base, size_t layer)
     trace_rows(&g);
     for (size_t at = 0; at < p->batch->n_rows; at += g.tile.n) {
         g.tile = mote__cpu_tile(p, at);
-        mote__pool_for(net->pool, g.tile.n, 4, gather_rows, &g);
+        mote__threads_for(net->threads, g.tile.n, 4, gather_rows, &g);
         int rc = mote__cpu_linear_rows(p, &L->e_wkv, p->engram_rows, g.tile.n, p->engram_kv);
         if (rc)
             return rc;
-        mote__pool_for(net->pool, g.tile.n, 2, add_rows, &g);
+        mote__threads_for(net->threads, g.tile.n, 2, add_rows, &g);
     }
     return 0;
 }

@@ -95,7 +95,7 @@ static int route(struct moe *m)
         if (rc)
             return rc;
     }
-    mote__pool_for(p->net->pool, m->n_rows, 4, route_rows, m);
+    mote__threads_for(p->net->threads, m->n_rows, 4, route_rows, m);
     trace_router(m);
     return 0;
 }
@@ -216,7 +216,7 @@ static int compute(struct moe *m, size_t n_ready)
     int rc = mote__cpu_linear(p, p->jobs, n_jobs);
     if (rc)
         return rc;
-    mote__pool_for(p->net->pool, m->n_batch, 2, activate_pairs, m);
+    mote__threads_for(p->net->threads, m->n_batch, 2, activate_pairs, m);
     for (size_t i = 0; i < n_ready; i++) {
         const mote__expert *x = m->ready[i].weights;
         size_t first, rows = pairs_of(m, x, m->ready[i].id, &first);
@@ -297,6 +297,6 @@ int mote__cpu_moe(mote__backend_pass *base, size_t layer)
         return mote__moe_wide(&m);
     if ((rc = run_experts(&m)))
         return rc;
-    mote__pool_for(p->net->pool, m.n_rows, 2, add_rows, &m);
+    mote__threads_for(p->net->threads, m.n_rows, 2, add_rows, &m);
     return 0;
 }

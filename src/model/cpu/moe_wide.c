@@ -98,7 +98,7 @@ static int flush(struct wide *w)
     int rc = mote__cpu_linear(p, p->jobs, 2 * w->n_pieces);
     if (rc)
         return rc;
-    mote__pool_for(p->net->pool, w->n_pairs, 2, activate_wide, w);
+    mote__threads_for(p->net->threads, w->n_pairs, 2, activate_wide, w);
     for (size_t k = 0; k < w->n_pieces; k++) {
         const struct piece *q = &w->pieces[k];
         p->jobs[k] = (mote__linear_job){
@@ -113,7 +113,7 @@ static int flush(struct wide *w)
     }
     if ((rc = mote__cpu_linear(p, p->jobs, w->n_pieces)))
         return rc;
-    mote__pool_for(p->net->pool, (d + COLUMNS - 1) / COLUMNS, 1, add_wide, w);
+    mote__threads_for(p->net->threads, (d + COLUMNS - 1) / COLUMNS, 1, add_wide, w);
     w->n_pieces = w->n_pairs = 0;
     return 0;
 }

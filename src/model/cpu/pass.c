@@ -30,7 +30,8 @@ const float *mote__linear_input(const mote__net *net, const mote__mat *m, const 
 {
     if (!net->published || m->kind < MOTE_W_FP8)
         return x;
-    mote__pool_for(net->pool, n_rows, 2, round_rows, &(struct rounding){ net, x, buf, m->n_in });
+    mote__threads_for(net->threads, n_rows, 2, round_rows,
+                      &(struct rounding){ net, x, buf, m->n_in });
     return buf;
 }
 
@@ -88,8 +89,6 @@ void mote__cpu_trace_tokens(const mote__cpu_pass *p, size_t layer, const char *n
 /* ---- memory ---- */
 
 static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 /* Items that a token has of each array. */
 struct widths {
     size_t one, hidden, copies, residual, comb, mix_products, rope, topk, candidates;
@@ -244,7 +243,7 @@ static int place_arrays(mote__cpu_pass *p, size_t n_tokens)
     for (size_t i = 0; i < N_ARRAYS; i++) {
         if (!arrays[i].shares) {
             here = at;
-            at += round64(array_bytes(i, &w, n_tokens, tile));
+            at += mote__round64(array_bytes(i, &w, n_tokens, tile));
             mote__gap_close(at);
             at += MOTE_GAP;
         }
@@ -275,13 +274,13 @@ static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
     *p = (mote__cpu_pass){ .base = { mote__cpu_backend(), net, batch },
                            .net = net,
                            .batch = batch,
-                           .first_pool = net->pool };
+                           .first_threads = net->threads };
     mote__buf *const bufs[] = { &p->block_maxima, &p->topk_states, &p->entries,
                                 &p->pairs,        &p->query_tiles, &p->stashed_h };
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
         mote__buf_init(bufs[i], net->meter, MOTE_MEM_SCRATCH);
     p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net));
-    if (mote__linear_init(&p->linear, net->kern, net->pool, net->meter) || !p->jobs) {
+    if (mote__linear_init(&p->linear, net->kern, net->threads, net->meter) || !p->jobs) {
         mote__linear_deinit(&p->linear);
         mote__free(net->meter, MOTE_MEM_SCRATCH, p->jobs, jobs_bytes(net));
         mote__free(net->meter, MOTE_MEM_SCRATCH, p, sizeof *p);
@@ -322,7 +321,7 @@ static void pass_destroy(mote__backend_pass *base)
     free_threads(p);
     mote__buf_deinit(&p->block_maxima);
     mote__buf_deinit(&p->topk_states);
-    p->linear.pool = p->first_pool;
+    p->linear.pool = p->first_threads;
     mote__linear_deinit(&p->linear);
     mote__free(meter, MOTE_MEM_SCRATCH, p->jobs, jobs_bytes(p->net));
     mote__free(meter, MOTE_MEM_SCRATCH, p, sizeof *p);
@@ -339,8 +338,8 @@ static int reserve_threads(mote__cpu_pass *p)
     const mote__config *c = &net->config;
     if (p->thread_memory)
         return 0;
-    p->n_threads = mote__pool_threads(net->pool);
-    p->thread_bytes = round64(
+    p->n_threads = mote__threads_count(net->threads);
+    p->thread_bytes = mote__round64(
         max2(max2(mote__cpu_attend_thread_bytes(c, p->topk_room), mote__cpu_dense_thread_bytes(c)),
              mote__cpu_select_thread_bytes(c)));
     p->thread_memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH,
@@ -354,7 +353,7 @@ static int begin(mote__backend_pass *base)
     const mote__net *net = p->net;
     const mote__batch *b = p->batch;
     p->linear.kern = net->kern;
-    p->linear.pool = net->pool;
+    p->linear.pool = net->threads;
     if (p->topk_room != b->topk_room) {
         shrink(base);
         free_threads(p);

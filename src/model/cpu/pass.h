@@ -61,7 +61,7 @@ typedef struct mote__cpu_pass {
     void *thread_memory;
     size_t thread_bytes;
     int n_threads;
-    mote__pool *first_pool; /* whose threads linear was made for */
+    mote__threads *first_threads; /* whose threads linear was made for */
     mote__linear_ctx linear;
     mote__linear_job *jobs;
     /* behind jobs, in the same memory: views of wo_a [o_groups]; jobs as published math wants them

@@ -195,14 +195,14 @@ int mote__cpu_publish(mote__backend_pass *base, size_t layer)
             at += live;
         }
         if (walk == 0) {
-            mote__pool_for(net->pool, u.n_entries, 1, make_latents, &u);
+            mote__threads_for(net->threads, u.n_entries, 1, make_latents, &u);
             if (net->trace && net->trace->f32)
                 net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries,
                                 c->head_dim);
             rc = mote__cpu_linear_rows(p, &L->i_wk, u.latent, u.n_entries, u.index);
             if (rc)
                 break;
-            mote__pool_for(net->pool, u.n_entries, 1, store, &u);
+            mote__threads_for(net->threads, u.n_entries, 1, store, &u);
         }
     }
     return rc;

@@ -18,8 +18,6 @@ struct scratch {
     float *dots;                  /* [n_heads][MOTE_INDEX_TILE] */
 };
 
-static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 static size_t scratch_layout(struct scratch *s, uint8_t *base, const mote__config *c)
 {
     size_t at = 0;
@@ -29,11 +27,11 @@ static size_t scratch_layout(struct scratch *s, uint8_t *base, const mote__confi
     t.tiles = base + at;
     at += GATHERED * MOTE_INDEX_TILE * c->index_head_dim / 2;
     t.tile_scales = base + at;
-    at += GATHERED * align64(MOTE_INDEX_TILE * c->index_head_dim / 32);
+    at += GATHERED * mote__round64(MOTE_INDEX_TILE * c->index_head_dim / 32);
     t.keys = (float *)(void *)(base + at);
-    at += align64(MOTE_INDEX_TILE * c->index_head_dim * 4);
+    at += mote__round64(MOTE_INDEX_TILE * c->index_head_dim * 4);
     t.dots = (float *)(void *)(base + at);
-    at += align64(c->index_n_heads * MOTE_INDEX_TILE * 4);
+    at += mote__round64(c->index_n_heads * MOTE_INDEX_TILE * 4);
     if (s)
         *s = t;
     return at;
@@ -298,7 +296,7 @@ static mote__topk *op_init(const struct select *s, size_t i, size_t row)
 {
     mote__topk *best = (mote__topk *)(void *)(s->ops + i * s->op_bytes);
     mote__topk_init(best, s->p->net->kern, row_topk(s, row),
-                    (uint8_t *)best + align64(sizeof *best));
+                    (uint8_t *)best + mote__round64(sizeof *best));
     return best;
 }
 
@@ -309,8 +307,8 @@ static void finish(const struct select *s, size_t row, size_t n, mote__topk *bes
     if (s->candidates == MOTE_CAND_MAKE) {
         mote__topk blocks;
         mote__topk_init(&blocks, s->p->net->kern, c->candidate_topk_blocks,
-                        (uint8_t *)best + align64(sizeof *best) +
-                            align64(mote__topk_bytes(s->p->topk_room)));
+                        (uint8_t *)best + mote__round64(sizeof *best) +
+                            mote__round64(mote__topk_bytes(s->p->topk_room)));
         finish_candidates(s, row, &blocks, maxima, n);
     }
 }
@@ -427,7 +425,7 @@ static int make_queries(struct select *s)
     jobs[1].x = mote__linear_input(net, &L->i_w, x, n, p->rounded);
     if ((rc = mote__cpu_linear(p, jobs + 1, 1)))
         return rc;
-    mote__pool_for(net->pool, n, 1, finish_queries, s);
+    mote__threads_for(net->threads, n, 1, finish_queries, s);
     return 0;
 }
 
@@ -448,7 +446,7 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer, mote__tile tile)
         return rc;
     /* the row with most to score, and how many parts that makes where rows are fewer than threads
      */
-    size_t n_max = 0, most = 0, threads = (size_t)mote__pool_threads(net->pool);
+    size_t n_max = 0, most = 0, threads = (size_t)mote__threads_count(net->threads);
     for (size_t r = 0; r < tile.n; r++) {
         size_t n = (size_t)((row_of(&s, r)->pos + 1) / s.ratio);
         n_max = n > n_max ? n : n_max;
@@ -463,12 +461,13 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer, mote__tile tile)
     /* room for as many parts as there can be from the start, so that a growing context finds it */
     size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads,
            runs = s.parts == 1 ? threads : tile.n;
-    s.op_bytes = align64(sizeof(mote__topk)) + align64(mote__topk_bytes(p->topk_room)) +
+    s.op_bytes = mote__round64(sizeof(mote__topk)) + mote__round64(mote__topk_bytes(p->topk_room)) +
                  (s.candidates == MOTE_CAND_MAKE
-                      ? align64(mote__topk_bytes(c->candidate_topk_blocks))
+                      ? mote__round64(mote__topk_bytes(c->candidate_topk_blocks))
                       : 0);
     s.max_blocks = s.candidates == MOTE_CAND_MAKE
-                       ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size)
+                       ? mote__round64((n_max + c->candidate_block_size - 1) /
+                                       c->candidate_block_size)
                        : 0;
     mote__buf *maxima = &p->block_maxima, *ops = &p->topk_states;
     if (mote__buf_reserve(ops, states * s.op_bytes) ||
@@ -477,9 +476,9 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer, mote__tile tile)
     s.ops = ops->data;
     s.maxima = maxima->data;
     if (s.parts == 1) {
-        mote__pool_for(net->pool, tile.n, 1, whole_rows, &s);
+        mote__threads_for(net->threads, tile.n, 1, whole_rows, &s);
     } else {
-        mote__pool_for(net->pool, tile.n * s.parts, 1, row_parts, &s);
+        mote__threads_for(net->threads, tile.n * s.parts, 1, row_parts, &s);
         for (size_t r = 0; r < tile.n; r++)
             merge_parts(&s, r);
     }
