@@ -1,5 +1,9 @@
 /* Memory: allocation with accounting by class, and a growing buffer.
  *
+ * What lives as long as a model, a session or a store is counted by its meter. What a call hands to
+ * the caller (to be freed with mote_free) or frees before it returns is not, and may come from
+ * malloc.
+ *
  * Every sizeable allocation names its class, and the meter holds the bytes of each class. Counted
  * sizes are rounded as allocated: to 64 bytes, or to whole pages by mote__map_pages. Any thread may
  * use a meter: its counters are atomic. */

@@ -35,7 +35,8 @@ struct mote_model {
     uint8_t fingerprint[MOTE_STORE_DIGEST];
     int has_fingerprint;
     size_t n_sessions;
-    pthread_mutex_t mutex; /* of pools, fingerprint, has_fingerprint and n_sessions */
+    mote_model_stats stats; /* but n_sessions */
+    pthread_mutex_t mutex;  /* of pools, fingerprint, has_fingerprint, n_sessions and stats */
     char path[MOTE_FOLDER_ROOM];
 };
 

@@ -65,8 +65,8 @@ void mote_score_rows(mote_model *m, const float *logits, const float *base, size
 }
 
 int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char *kv,
-                     const char *base_kv, int (*progress)(void *, size_t, size_t),
-                     void *progress_ctx, mote_eval_result *result, mote_err *err)
+                     const char *base_kv, mote_run_progress progress, void *progress_ctx,
+                     mote_eval_result *result, mote_err *err)
 {
     enum { CHUNK = 256 };
     mote_score scores[CHUNK];

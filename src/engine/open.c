@@ -97,6 +97,22 @@ static int load_token_map(mote_model *m, mote_err *err)
     return 0;
 }
 
+static int take_tokenizer(mote_model *m, const char *file, mote_err *err)
+{
+    int rc = mote__tokenizer_open(&m->tokenizer, file, err);
+    if (!rc)
+        mote__meter_add(&m->meter, MOTE_MEM_OTHER, mote__tokenizer_memory(m->tokenizer));
+    return rc;
+}
+
+static void drop_tokenizer(mote_model *m)
+{
+    if (m->tokenizer)
+        mote__meter_sub(&m->meter, MOTE_MEM_OTHER, mote__tokenizer_memory(m->tokenizer));
+    mote__tokenizer_close(m->tokenizer);
+    m->tokenizer = NULL;
+}
+
 /* folder/tokenizer.json, if it is there. optional: one that cannot be used is as none. */
 static int open_tokenizer(mote_model *m, int optional, mote_err *err)
 {
@@ -105,7 +121,7 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
     mote__path_join(file, m->path, "tokenizer.json");
     if (!mote__file_is_there(file))
         return 0;
-    int rc = mote__tokenizer_open(&m->tokenizer, file, &why);
+    int rc = take_tokenizer(m, file, &why);
     size_t n = rc ? 0 : mote__tokenizer_size(m->tokenizer);
     if (n > m->net.config.vocab_size)
         rc = mote__fail(&why, MOTE_EFORMAT,
@@ -115,8 +131,7 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
         return 0;
     if (!optional || rc == MOTE_ENOMEM)
         return mote__fail(err, rc, "%s", why.message);
-    mote__tokenizer_close(m->tokenizer);
-    m->tokenizer = NULL;
+    drop_tokenizer(m);
     snprintf(m->tokenizer_error, sizeof m->tokenizer_error, "%s", why.message);
     return 0;
 }
@@ -127,13 +142,13 @@ static int open_tokenizer_only(mote_model *m, mote_err *err)
     char file[MOTE_PATH_ROOM];
     struct stat st;
     if (stat(m->path, &st) == 0 && S_ISREG(st.st_mode) && !mote__explain_file(m->path, 0, NULL)) {
-        int rc = mote__tokenizer_open(&m->tokenizer, m->path, err);
+        int rc = take_tokenizer(m, m->path, err);
         return rc ? rc : mote__model_specials(m, NULL, err);
     }
     int rc = mote__explain_folder(m->path, "tokenizer.json", err);
     mote__path_join(file, m->path, "tokenizer.json");
     if (!rc)
-        rc = mote__tokenizer_open(&m->tokenizer, file, err);
+        rc = take_tokenizer(m, file, err);
     mote__path_join(file, m->path, "config.json");
     if (!rc && mote__file_is_there(file))
         rc = mote__config_load_bos(&m->net.config, file, err);
@@ -229,8 +244,9 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     *out = NULL;
     if (strlen(path) >= sizeof((mote_model *)0)->path)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
-    int n_threads = 1, rc = mote__kern_init(err);
-    if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)))
+    int n_threads = 1, rc = MOTE_CHECK_RESERVED(p, "mote_model_params", err);
+    if (rc || (rc = mote__kern_init(err)) ||
+        (rc = mote__count_threads(p->n_threads, &n_threads, err)))
         return rc;
     mote_model *m = calloc(1, sizeof *m);
     if (!m)
@@ -285,7 +301,7 @@ int mote_model_close(mote_model *m)
         mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map,
                    m->net.config.vocab_size * sizeof(int32_t));
     mote__weights_close(&m->net.weights);
-    mote__tokenizer_close(m->tokenizer);
+    drop_tokenizer(m);
     mote__wording_deinit(&m->wording);
     pthread_mutex_destroy(&m->mutex);
     free(m);
@@ -364,8 +380,17 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL,
         .cpu = m->net.kern ? m->net.kern->name : "",
     };
-    memcpy(info->group_bytes, m->net.weights.group_bytes, sizeof info->group_bytes);
-    memcpy(info->placed, m->net.weights.placed, sizeof info->placed);
+    memcpy(info->group_bytes, m->net.weights.group_bytes, sizeof m->net.weights.group_bytes);
+    memcpy(info->placed, m->net.weights.placed, sizeof m->net.weights.placed);
+}
+
+void mote_model_get_stats(const mote_model *model, mote_model_stats *stats)
+{
+    mote_model *m = (mote_model *)model;
+    pthread_mutex_lock(&m->mutex);
+    *stats = m->stats;
+    stats->n_sessions = m->n_sessions;
+    pthread_mutex_unlock(&m->mutex);
 }
 
 const char *mote_weight_group_name(mote_weight_group group)

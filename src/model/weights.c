@@ -245,10 +245,12 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
         w->head = w->embed;
     if (ld.rc) {
         w->used_bytes = 0; /* not accounted yet */
+        mote__meter_add(meter, MOTE_MEM_OTHER, mote__checkpoint_memory(w->ckpt));
         mote__weights_close(w);
         return ld.rc;
     }
     mote__meter_add(meter, MOTE_MEM_WEIGHTS, w->used_bytes);
+    mote__meter_add(meter, MOTE_MEM_OTHER, mote__checkpoint_memory(w->ckpt));
     return MOTE_OK;
 }
 
@@ -259,6 +261,8 @@ void mote__weights_close(mote__weights *w)
     for (size_t i = 0; i < w->n_owned; i++)
         mote__free(w->meter, MOTE_MEM_WEIGHTS, w->owned[i].ptr, w->owned[i].bytes);
     free(w->owned);
+    if (w->ckpt)
+        mote__meter_sub(w->meter, MOTE_MEM_OTHER, mote__checkpoint_memory(w->ckpt));
     mote__checkpoint_close(w->ckpt);
     *w = (mote__weights){ .meter = w->meter };
 }

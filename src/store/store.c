@@ -505,7 +505,9 @@ int mote__store_writable(const mote__store *s) { return !s->read_only; }
 int mote_store_open(mote_store **store, const char *place, const mote_store_params *params,
                     mote_err *err)
 {
-    return mote__store_open(store, place, params, NULL, err);
+    *store = NULL;
+    int rc = params ? MOTE_CHECK_RESERVED(params, "mote_store_params", err) : 0;
+    return rc ? rc : mote__store_open(store, place, params, NULL, err);
 }
 
 void mote_store_close(mote_store *s)
