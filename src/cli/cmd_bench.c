@@ -16,22 +16,21 @@ enum { O_GEOMETRY = 256, O_ONLY, O_QUICK, O_RUNS, O_TEXT, O_LIST };
 static const cli_usage usage = {
     .command = "bench",
     .operands = "[MODEL]",
-    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's "
-             "limits are measured in the same run with\n"
-             "the same threads, and every row is a ratio to one of them. MODEL is a small "
-             "checkpoint for the end-to-end rows of the\n"
-             "parts nano, load and tokenizer, which are left out without it.",
+    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's\n"
+             "limits are measured in the same run with the same threads, and every row is a ratio\n"
+             "to one of them. MODEL is a small checkpoint for the end-to-end rows of the parts\n"
+             "nano, load and tokenizer, which are left out without it.",
     .opts =
         (const cli_opt[]){
             { O_GEOMETRY, "geometry", "NAME",
-              "published: kernels and a whole model of the published shapes, with random weights "
-              "and caches;\n"
+              "published: kernels and a whole model of the published shapes, with random\n"
+              "weights and caches;\n"
               "nano: MODEL, end to end; default: both" },
             { O_ONLY, "only", "LIST", "parts to run, e.g. weights,topk (--list shows them)" },
             { O_LIST, "list", NULL, "list the parts and exit" },
             { O_RUNS, "runs", "N", "timed runs of each row, 1-99, default 7: the median counts" },
             { O_TEXT, "text", "FILE",
-              "text for the tokenizer row, at least 4 MB for its target; may be given several "
+              "text for the tokenizer row, at least 4 MB for its target; may be given several\n"
               "times;\n"
               "default: MODEL/heldout.txt" },
             { O_QUICK, "quick", NULL,
@@ -41,10 +40,9 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_HELP,
             CLI_ROW_END },
-    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is "
-             "half the distance of the quartiles over\n"
-             "the median. The default run takes minutes and under 6 GB of memory; run it on a "
-             "quiet machine.\n"
+    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is\n"
+             "half the distance of the quartiles over the median. The default run takes minutes\n"
+             "and under 6 GB of memory; run it on a quiet machine.\n"
              "\n"
              "examples:\n"
              "  mote bench models/nano\n"

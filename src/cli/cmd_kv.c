@@ -1,4 +1,4 @@
-/* mote kv: look at a persistent store and tend it. */
+/* mote kv: look at a persistent store and maintain it. */
 #include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
@@ -46,12 +46,12 @@ static const cli_usage usage = {
         "\n"
         "  ls      totals by context (model, formats, namespace); every block and snapshot: "
         "identity,\n"
-        "          what it stands on, tokens, provenance, last use\n"
+        "          parent, tokens, provenance, last use\n"
         "  stat    sums: blocks, bytes, bytes per token\n"
         "  verify  read everything and drop what is damaged; status 1 if anything was\n"
         "  gc      remove what has expired, is over budget or out of reach, and give its room "
         "back\n"
-        "  rm      remove blocks (with all that stands on them) or snapshots by identity, or "
+        "  rm      remove blocks (with their descendants) or snapshots by identity, or "
         "--all, or\n"
         "          what --model, --kv, --namespace and --context choose\n"
         "  export  write all of it, or what they choose, into FILE; '-' is standard output\n"
@@ -65,27 +65,24 @@ static const cli_usage usage = {
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_MODEL, "model", "MODEL",
-              "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or more "
-              "of\n"
-              "its fingerprint" },
+              "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or\n"
+              "more of its fingerprint" },
             { O_KV, "kv", "SPEC",
-              "ls, rm, gc, export: where the cache has these formats; one word is main (or key and "
-              "value),\n"
-              "index=bf16 that part" },
+              "ls, rm, gc, export: where the cache has these formats; one word is main (or key\n"
+              "and value), index=bf16 that part" },
             { O_NAMESPACE, "namespace", "NAME",
               "ls, rm, gc, export: of this namespace alone; '' is the one without a name" },
             { O_CONTEXT, "context", "HASH",
               "ls, rm, gc, export: of this context alone, as ls shows it; 4 digits or more" },
             { O_REBUILD, "rebuild", NULL,
-              "verify: then make the index anew from the segments alone, times of use kept, and "
-              "set\n"
-              "aside what is called like a segment and is none; nobody else may use the store" },
+              "verify: then make the index anew from the segments alone, times of use kept, and\n"
+              "set aside what is called like a segment and is none; nobody else may use the\n"
+              "store" },
             { O_SEGMENT, "segment", "N",
               "verify: read this segment alone, and make the index agree with it" },
             { O_BUDGET, "budget", "SIZE",
-              "gc, import: bytes that segments may take on the disk; default of gc 64G. With a "
-              "choice: bytes\n"
-              "of slots that what is chosen may take" },
+              "gc, import: bytes that segments may take on the disk; default of gc 64G. With a\n"
+              "choice: bytes of slots that what is chosen may take" },
             { O_SNAP_BUDGET, "snapshot-budget", "SIZE",
               "gc, import: bytes that snapshots may take; default of gc 4G" },
             { O_TTL, "ttl", "HOURS", "gc: blocks unused for so long go; default 72; 'never'" },
@@ -97,22 +94,22 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and "
-             "lock, not snapshots.\n"
-             "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where "
-             "they are unique.\n"
-             "A store may be looked at and tended while others use it. Import only files that you "
-             "trust: a\n"
-             "checksum tells damage, not forgery; models, formats and namespaces are what the "
-             "files say.\n"
-             "\n"
-             "examples:\n"
-             "  mote kv ls ~/.cache/mote --model models/nano\n"
-             "  mote kv verify ~/.cache/mote --rebuild\n"
-             "  mote kv gc ~/.cache/mote --budget 20G --ttl 24\n"
-             "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import "
-             ".cache/mote -\n"
-             "  mote kv check ~/.cache/mote,redis://cache.example:6379",
+    .notes =
+        "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and\n"
+        "lock, not snapshots.\n"
+        "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where\n"
+        "they are unique.\n"
+        "A store may be looked at and maintained while others use it. Import only files that you\n"
+        "trust: a checksum tells damage, not forgery; models, formats and namespaces are what\n"
+        "the files say.\n"
+        "\n"
+        "examples:\n"
+        "  mote kv ls ~/.cache/mote --model models/nano\n"
+        "  mote kv verify ~/.cache/mote --rebuild\n"
+        "  mote kv gc ~/.cache/mote --budget 20G --ttl 24\n"
+        "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import .cache/mote "
+        "-\n"
+        "  mote kv check ~/.cache/mote,redis://cache.example:6379",
 };
 
 static void complain(void *ctx, const char *line)
@@ -392,7 +389,7 @@ static void read_operands(cli_args *a, request *r, const struct verb *verb, int 
     if (strstr(r->place, "://") &&
         verb->run != do_check) /* not shown: there may be a password in it */
         cli_usage_error(
-            a, "give the directory alone: servers behind it are neither listed nor tended");
+            a, "give the directory alone: servers behind it are neither listed nor maintained");
     if (verb->takes_file) {
         r->file = cli_operand(a, 2, "FILE");
         cli_no_more_operands(a, 3);

@@ -30,28 +30,26 @@ enum {
 static const cli_usage usage = {
     .command = "ladder",
     .operands = "MODEL",
-    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told "
-             "before it is allocated, memory by part,\n"
-             "speed, perplexity and recall against an unrounded cache, until one fails; then the "
-             "reason, and for quality its blame.",
+    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told\n"
+             "before it is allocated, memory by part, speed, perplexity and recall against an\n"
+             "unrounded cache, until one fails; then the reason, and for quality its blame.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_TEXT, "text", "FILE",
-              "the text to read; - is standard input (required). It must be as long as the longest "
-              "context" },
+              "the text to read; - is standard input (required). It must be as long as the\n"
+              "longest context" },
             { O_CTX, "ctx", "LIST",
               "the steps in tokens; default 4K, 8K, ... up to the model's limit" },
             { O_RAM, "ram", "SIZE",
-              "bytes that weights, caches and scratch may take; default: the weights and what the "
-              "machine has free" },
+              "bytes that weights, caches and scratch may take; default: the weights and what\n"
+              "the machine has free" },
             { O_SCORED, "scored", "N",
-              "tokens at the end of each context whose loss counts; default 2048, at most half of "
-              "the context" },
+              "tokens at the end of each context whose loss counts; default 2048, at most half\n"
+              "of the context" },
             { O_MAX_LOSS, "max-loss", "X",
-              "a step fails when its loss is more than X nat a token above the baseline's, beyond "
-              "three\n"
-              "standard errors; default 0.02" },
+              "a step fails when its loss is more than X nat a token above the baseline's,\n"
+              "beyond three standard errors; default 0.02" },
             { O_MAX_NEEDLE, "max-needle", "X",
               "or when ln p of the needles' answers is more than X nat below it; default 0.5" },
             { O_SAMPLES, "samples", "N", "needle contexts at each step; default 1" },
@@ -69,25 +67,22 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a "
-             "chunk + the scratch seen so far; a step\n"
-             "that needs more than is there is not begun. The exit status is 0 however far it "
-             "went: look at `stopped`.\n"
-             "\n"
-             "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows, "
-             "baseline, logits, scratch, total,\n"
-             "available}, memory {by class}, prefill_tokens_per_s, decode_tokens_per_s, peak_rss, "
-             "tokens, loss, perplexity,\n"
-             "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall, "
-             "choice, greedy, margin, base_...,\n"
-             "logp_minus_base, ...}}, stopped {ctx, reason: memory, quality, text or model, "
-             "diagnosis} or null, blame (see\n"
-             "'mote eval --help').\n"
-             "\n"
-             "examples:\n"
-             "  mote ladder models/nano --text models/nano/heldout.txt\n"
-             "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss "
-             "0.01 --json",
+    .notes =
+        "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a\n"
+        "chunk + the scratch seen so far; a step that needs more than is there is not begun.\n"
+        "The exit status is 0 however far it went: look at `stopped`.\n"
+        "\n"
+        "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows,\n"
+        "baseline, logits, scratch, total, available}, memory {by class},\n"
+        "prefill_tokens_per_s, decode_tokens_per_s, peak_rss, tokens, loss, perplexity,\n"
+        "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall,\n"
+        "choice, greedy, margin, base_..., logp_minus_base, ...}}, stopped {ctx, reason:\n"
+        "memory, quality, text or model, diagnosis} or null, blame (see 'mote eval --help').\n"
+        "\n"
+        "examples:\n"
+        "  mote ladder models/nano --text models/nano/heldout.txt\n"
+        "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss 0.01 "
+        "--json",
 };
 
 typedef struct request {

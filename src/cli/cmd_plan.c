@@ -20,25 +20,23 @@ enum { MAX_CONTEXT = 1 << 30, MAX_CONTEXTS = 4096 }; /* as mote_plan_json has th
 static const cli_usage usage = {
     .command = "plan",
     .operands = "MODEL|CONFIG.JSON",
-    .about = "What a model will need before anything is loaded: cache bytes per token by part, "
-             "bytes at each context length,\n"
-             "weights by class, what a token reads and computes, what fits in memory, and what "
-             "other cache formats or a\n"
-             "classical cache would need. A bare config.json is enough; also for Llama-, Qwen- and "
-             "Mistral-style models and\n"
-             "DeepSeek V1 to V4.",
+    .about =
+        "What a model will need before anything is loaded: cache bytes per token by part,\n"
+        "bytes at each context length, weights by class, what a token reads and computes,\n"
+        "what fits in memory, and what other cache formats or a classical cache would need. A\n"
+        "bare config.json is enough; also for Llama-, Qwen- and Mistral-style models and\n"
+        "DeepSeek V1 to V4.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_CTX, "ctx", "LIST",
-              "context lengths in tokens, e.g. 4K,64K,1M (K = 1024); default: a few up to the "
+              "context lengths in tokens, e.g. 4K,64K,1M (K = 1024); default: a few up to the\n"
               "model's" },
             { O_RAM, "ram", "SIZE",
-              "memory to fit into, in bytes, e.g. 64G (G = 2^30); default: all of this machine's, "
-              "or of\n"
-              "the control group (container) that this runs in" },
+              "memory to fit into, in bytes, e.g. 64G (G = 2^30); default: all of this\n"
+              "machine's, or of the control group (container) that this runs in" },
             { O_DISK, "disk", "RATE",
-              "bytes a second that your disk gives, e.g. 6.6G: how long reading what is not in "
+              "bytes a second that your disk gives, e.g. 6.6G: how long reading what is not in\n"
               "memory takes" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
@@ -46,31 +44,28 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "Formula: bytes per token = sum over KV sources of (main entry + index entry) / "
-             "ratio, with\n"
-             "entry = values x bits / 8 + values / group for the scales. Published model: (288 + "
-             "68) x (3 x 1/2 + 1) = 890.\n"
-             "Windows cost the same at every length; in models whose layers slide (Mistral) they "
-             "grow until they are full.\n"
-             "The classical cache keeps K and V of every layer and attention head in BF16.\n"
-             "Llama-style models keep keys and values of every layer; each part has its format "
-             "(--kv key=fp8,value=fp4).\n"
-             "Where memory is short, weights are mapped and the system pages them: what it then "
-             "reads is an estimate\n"
-             "(docs/plan.md), with all experts equally likely. mote has no cache of experts of its "
-             "own yet.\n"
-             "JSON: bytes_per_token, main_bytes_per_token and index_bytes_per_token (or key_ and "
-             "value_, see part_names),\n"
-             "window_bytes_per_sequence, runs (this mote can run the model) and runs_note (why "
-             "not), contexts[] {ctx,\n"
-             "global_bytes, total_bytes, answer_flops}, parameters and weights {dense, "
-             "routed_experts, engram, draft,\n"
-             "vision, other, total}, token {prompt, answer}, ram {bytes, source, resident, "
-             "mapped}, and more.\n"
-             "\n"
-             "examples:\n"
-             "  mote plan models/nano\n"
-             "  mote plan config.json --ctx 4K,1M --ram 64G --disk 6.6G",
+    .notes =
+        "Formula: bytes per token = sum over KV sources of (main entry + index entry) /\n"
+        "ratio, with entry = values x bits / 8 + values / group for the scales. Published\n"
+        "model: (288 + 68) x (3 x 1/2 + 1) = 890.\n"
+        "Windows cost the same at every length; in models whose layers slide (Mistral) they\n"
+        "grow until they are full.\n"
+        "The classical cache keeps K and V of every layer and attention head in BF16.\n"
+        "Llama-style models keep keys and values of every layer; each part has its format\n"
+        "(--kv key=fp8,value=fp4).\n"
+        "Where memory is short, weights are mapped and the system pages them: what it then\n"
+        "reads is an estimate (docs/plan.md), with all experts equally likely. mote has no\n"
+        "cache of experts of its own yet.\n"
+        "JSON: bytes_per_token, main_bytes_per_token and index_bytes_per_token (or key_ and\n"
+        "value_, see part_names), window_bytes_per_sequence, runs (this mote can run the\n"
+        "model) and runs_note (why not), contexts[] {ctx, global_bytes, total_bytes,\n"
+        "answer_flops}, parameters and weights {dense, routed_experts, engram, draft, vision,\n"
+        "other, total}, token {prompt, answer}, ram {bytes, source, resident, mapped}, and\n"
+        "more.\n"
+        "\n"
+        "examples:\n"
+        "  mote plan models/nano\n"
+        "  mote plan config.json --ctx 4K,1M --ram 64G --disk 6.6G",
 };
 
 /* `path`'s plan with format `kv` (NULL: default), parsed. */

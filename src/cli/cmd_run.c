@@ -29,10 +29,9 @@ enum {
 static const cli_usage usage = {
     .command = "run",
     .operands = "MODEL [-]",
-    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint "
-             "folder: config.json,\n"
-             "safetensors shards, tokenizer.json. The prompt comes from -p, from a file (-f), or "
-             "from standard input (-).",
+    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint\n"
+             "folder: config.json, safetensors shards, tokenizer.json. The prompt comes from -p,\n"
+             "from a file (-f), or from standard input (-).",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -48,12 +47,11 @@ static const cli_usage usage = {
               "end before STRING appears; may be given several times. No part of it is printed" },
             { O_IGNORE_EOS, "ignore-eos", NULL, "go on after the model's end-of-sequence token" },
             { O_LOGPROBS, "logprobs", "K",
-              "with --json: for each token its natural log probability at temperature 1, and the "
-              "K\n"
-              "(0-20) most likely tokens with theirs" },
+              "with --json: for each token its natural log probability at temperature 1, and\n"
+              "the K (0-20) most likely tokens with theirs" },
             { O_CTX, "ctx", "N",
-              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for "
-              "it" },
+              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated\n"
+              "for it" },
             { O_NO_BOS, "no-bos", NULL,
               "do not put the beginning-of-sequence token in front of the prompt" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
@@ -62,10 +60,9 @@ static const cli_usage usage = {
               "print speeds, cache bytes per token and memory by class on stderr at the end" },
             CLI_ROWS_STORE,
             { O_SNAPSHOT, "snapshot", NULL,
-              "save the session's state in the store, one token before the prompt's end and at the "
-              "end: the same\n"
-              "prompt, or one that goes on from this text (its ids), then continues without "
-              "replay" },
+              "save the session's state in the store, one token before the prompt's end and at\n"
+              "the end: the same prompt, or one that goes on from this text (its ids), then\n"
+              "continues without replay" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
             CLI_ROW_PREFILL,
@@ -76,19 +73,17 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, "
-        "finish_reason (length, eos, stop,\n"
-        "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits "
-        "(null where all came from a\n"
-        "store), decode_tokens_per_s = decode steps / their time (null when there was none), "
-        "memory {bytes by class},\n"
-        "kv_bytes_per_token {by part}, seed.\n"
-        "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = "
-        "those of the reused ones that\n"
-        "came from a server; replayed_tokens = reused ones that ran again for their windows; "
-        "from_snapshot; exact = the result has\n"
-        "the bits of the same command without a store; time_to_first_token_s = until the first "
-        "logits, looking into the store included.\n"
+        "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens,\n"
+        "finish_reason (length, eos, stop, context), prefill_tokens_per_s = computed prompt\n"
+        "tokens / time until the first logits (null where all came from a store),\n"
+        "decode_tokens_per_s = decode steps / their time (null when there was none), memory\n"
+        "{bytes by class}, kv_bytes_per_token {by part}, weights (copy, map, mixed), placed\n"
+        "{group of weights: bytes, placed}, seed.\n"
+        "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens\n"
+        "= those of the reused ones that came from a server; replayed_tokens = reused ones\n"
+        "that ran again for their windows; from_snapshot; exact = the result has the bits of\n"
+        "the same command without a store; time_to_first_token_s = until the first logits,\n"
+        "looking into the store included.\n"
         "\n"
         "examples:\n"
         "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"

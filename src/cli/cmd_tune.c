@@ -21,10 +21,9 @@ enum { O_TEXT = 1200, O_BUDGET, O_TASK, O_CTX, O_WINDOWS, O_FORMATS, O_PLAIN, O_
 static const cli_usage usage = {
     .command = "tune",
     .operands = "MODEL",
-    .about = "Measure what each format costs in each part (main, index) of each KV source of the "
-             "model, choose one for each under a\n"
-             "budget of bytes per token, measure the choice, and write it as a profile that "
-             "--profile loads in other commands.",
+    .about = "Measure what each format costs in each part (main, index) of each KV source of the\n"
+             "model, choose one for each under a budget of bytes per token, measure the choice,\n"
+             "and write it as a profile that --profile loads in other commands.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -32,18 +31,18 @@ static const cli_usage usage = {
             { O_BUDGET, "budget", "BYTES",
               "bytes of global KV per token at most; default: what the default formats take" },
             { O_TASK, "task", "NAME",
-              "what a format is charged for: generation (default): the KL it causes on the text;\n"
+              "what a format is charged for: generation (default): the KL it causes on the\n"
+              "text;\n"
               "retrieval: how far it moves ln p of the answers of hidden needles" },
             { 'o', "out", "FILE",
               "write the profile there; an existing file is replaced in one step" },
             { O_CTX, "ctx", "N", "tokens of a window and of a needle context; default 2048" },
             { O_WINDOWS, "windows", "N",
-              "windows to measure on; default 1. As many more, if the text has them, check the "
+              "windows to measure on; default 1. As many more, if the text has them, check the\n"
               "choice" },
             { O_FORMATS, "formats", "LIST",
-              "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part "
-              "takes those\n"
-              "whose groups divide its vectors" },
+              "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part\n"
+              "takes those whose groups divide its vectors" },
             { O_SAMPLES, "samples", "N", "needle contexts (retrieval); default 2" },
             { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
@@ -54,27 +53,22 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "How: with the whole cache in f32, windows too, one part of one source at a time is "
-        "rounded to one format; its cost is the mean\n"
-        "KL(f32 || this) over the predicted tokens (generation), or the mean square change of ln "
-        "p(answer) over the needles\n"
-        "(retrieval, where indexer keys weigh more). Both are squares of small disturbances, so "
-        "independent ones add up: the sum over\n"
-        "parts is minimised exactly under the budget, then the whole choice is measured, on the "
-        "same windows (with f32 windows: predicted\n"
-        "against measured) and on windows that had no part in the choice. Window formats cost "
-        "nothing per token: the default stays.\n"
+        "How: with the whole cache in f32, windows too, one part of one source at a time is\n"
+        "rounded to one format; its cost is the mean KL(f32 || this) over the predicted\n"
+        "tokens (generation), or the mean square change of ln p(answer) over the needles\n"
+        "(retrieval, where indexer keys weigh more). Both are squares of small disturbances,\n"
+        "so independent ones add up: the sum over parts is minimised exactly under the\n"
+        "budget, then the whole choice is measured, on the same windows (with f32 windows:\n"
+        "predicted against measured) and on windows that had no part in the choice. Window\n"
+        "formats cost nothing per token: the default stays.\n"
         "\n"
-        "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured, "
-        "measured_se (generation), judgement,\n"
-        "items[] {layer, part, options[] {format, bytes_per_token, cost, cost_se, chosen}}, "
-        "frontier[] {bytes_per_token,\n"
-        "predicted}: the best choice for every budget, verified[] and heldout[] (exact, chosen, "
-        "default, and chosen with f32\n"
-        "windows: kv, bytes_per_token, tokens, loss, perplexity, loss_minus_exact, "
-        "loss_minus_exact_se, kl, kl_se, peak_bytes),\n"
-        "needle (retrieval; see 'mote eval --help'), profile: what the file holds "
-        "(docs/profile.md).\n"
+        "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured,\n"
+        "measured_se (generation), judgement, items[] {layer, part, options[] {format,\n"
+        "bytes_per_token, cost, cost_se, chosen}}, frontier[] {bytes_per_token, predicted}:\n"
+        "the best choice for every budget, verified[] and heldout[] (exact, chosen, default,\n"
+        "and chosen with f32 windows: kv, bytes_per_token, tokens, loss, perplexity,\n"
+        "loss_minus_exact, loss_minus_exact_se, kl, kl_se, peak_bytes), needle (retrieval;\n"
+        "see 'mote eval --help'), profile: what the file holds (docs/profile.md).\n"
         "\n"
         "examples:\n"
         "  mote tune models/nano --text models/nano/heldout.txt --budget 212 --out nano.profile\n"

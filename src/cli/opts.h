@@ -44,22 +44,19 @@ enum {
     {                                                                                          \
         CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" \
     }
-#define CLI_ROW_THREADS                                                                           \
-    {                                                                                             \
-        't', "threads", "N",                                                                      \
-            "threads to compute with; default: MOTE_THREADS, else one per core this process may " \
-            "use;\n"                                                                              \
-            "results do not depend on it"                                                         \
+#define CLI_ROW_THREADS                                                                      \
+    {                                                                                        \
+        't', "threads", "N",                                                                 \
+            "threads to compute with, results do not depend on it; default: MOTE_THREADS,\n" \
+            "else one per core this process may use"                                         \
     }
-#define CLI_ROW_KV                                                                            \
-    {                                                                                         \
-        CLI_O_KV, "kv", "SPEC",                                                               \
-            "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the " \
-            "main\n"                                                                          \
-            "format; main.8=fp8 sets the source layer 8 alone.\n"                             \
-            "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets " \
-            "layer 3\n"                                                                       \
-            "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS        \
+#define CLI_ROW_KV                                                                             \
+    {                                                                                          \
+        CLI_O_KV, "kv", "SPEC",                                                                \
+            "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the\n" \
+            "main format; main.8=fp8 sets the source layer 8 alone.\n"                         \
+            "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets\n" \
+            "layer 3 alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS \
     }
 #define CLI_ROW_PROFILE                                                                      \
     {                                                                                        \
@@ -71,37 +68,34 @@ enum {
     {                                                                                             \
         CLI_O_HTML, "html", "FILE", "write tables and pictures there, as one self-contained page" \
     }
-#define CLI_KV_FORMATS                                                                          \
-    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, " \
-    "fp4-128, fp8,\n"                                                                           \
-    "bf16, f32; every part takes each of them"
-#define CLI_ROW_MATH                                                                          \
-    {                                                                                         \
-        CLI_O_MATH, "math", "MODE",                                                           \
-            "fp32 (default): activations in FP32, bit-identical for any threads, chunks and " \
-            "CPU;\n"                                                                          \
-            "published: rounded to BF16 and FP8 where the published inference rounds"         \
+#define CLI_KV_FORMATS                                                                   \
+    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32,\n" \
+    "fp4-64, fp4-128, fp8, bf16, f32; every part takes each of them"
+#define CLI_ROW_MATH                                                                        \
+    {                                                                                       \
+        CLI_O_MATH, "math", "MODE",                                                         \
+            "fp32 (default): activations in FP32, the same bits for any threads and CPU;\n" \
+            "published: rounded to BF16 and FP8 where the published inference rounds"       \
     }
 #define CLI_ROW_WEIGHTS                                                                       \
     { CLI_O_WEIGHTS, "weights", "MODE",                                                       \
       "where the matrices of the model lie; results do not depend on it:\n"                   \
       "copy: in huge pages, filled while opening; map: in the mapped files;\n"                \
-      "auto (default): group by group, copy if that takes at most half of the free memory\n"  \
-      "and at most 32 GiB; embedding and Engram tables are mapped" },                         \
+      "auto (default): group by group, copy if that takes at most half of the free\n"         \
+      "memory and at most 32 GiB; embedding and Engram tables are mapped" },                  \
     {                                                                                         \
         CLI_O_PLACE, "place", "GROUP=MODE,...",                                               \
             "the same for single groups of weights: dense, shared (experts), head, experts\n" \
             "(routed), embed, engram"                                                         \
     }
-#define CLI_ROW_PREFILL                                                                          \
-    {                                                                                            \
-        CLI_O_PREFILL, "prefill", "MODE",                                                        \
-            "which prompt positions the decoder layers run over, with window W and D decoder "   \
-            "layers:\n"                                                                          \
-            "bounded (default): the last W, the model's own approximation;\n"                    \
-            "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone that " \
-            "changes nothing;\n"                                                                 \
-            "full: all of them"                                                                  \
+#define CLI_ROW_PREFILL                                                                      \
+    {                                                                                        \
+        CLI_O_PREFILL, "prefill", "MODE",                                                    \
+            "which prompt positions D decoder layers with a window of W run over:\n"         \
+            "bounded (default): the last W, the model's own approximation;\n"                \
+            "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone\n" \
+            "that changes nothing;\n"                                                        \
+            "full: all of them"                                                              \
     }
 #define CLI_ROW_END         \
     {                       \

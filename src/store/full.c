@@ -53,7 +53,7 @@ static int by_age(const void *a, const void *b)
     const mote__entry *x = a, *y = b;
     if (x->used != y->used)
         return x->used < y->used ? -1 : 1;
-    /* what stands on others first */
+    /* descendants first */
     return x->n_blocks > y->n_blocks ? -1 : x->n_blocks < y->n_blocks;
 }
 

@@ -264,7 +264,7 @@ int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint
                          uint64_t max, uint64_t *n);
 int mote__remove_expired(mote__store *s, int64_t before, size_t max,
                          int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n);
-/* Blocks with all that stands on them. */
+/* Blocks with all their descendants. */
 int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n);
 
 /* Free slots, sorted by place, become holes, and *bytes is the room given back; those that somebody

@@ -319,8 +319,8 @@ static int next_candidate(mote__store *s, const mote__store_context *c, seek *k,
     return 0;
 }
 
-/* The block it stands on is stored, and its time is not up. */
-static int stands(mote__store *s, const mote__snap_entry *e)
+/* The block before it is stored, and its time is not up. */
+static int is_usable(mote__store *s, const mote__snap_entry *e)
 {
     mote__entry under;
     if (s->snap_ttl >= 0 && e->used < mote__store_now(s) - s->snap_ttl)
@@ -356,7 +356,7 @@ static size_t seek_snapshot(mote__store *s, const mote__store_context *c, const 
         seek at = { 0 };
         mote__snap_entry e;
         while (!found && !(rc = next_candidate(s, c, &at, tokens[k], (uint32_t)tail_ids, &e)))
-            if (e.chain.n_blocks == k && !(want->exact_only && e.approximate) && stands(s, &e) &&
+            if (e.chain.n_blocks == k && !(want->exact_only && e.approximate) && is_usable(s, &e) &&
                 take(s, c, want, &e, tail, 2, out))
                 found = k * MOTE_BLOCK_TOKENS + e.n_tail;
     }

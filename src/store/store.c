@@ -477,7 +477,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
                     s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)",
                     (unsigned long long)r.segments, (unsigned long long)r.blocks,
                     (unsigned long long)r.damaged, why.message);
-            /* whoever tends it may still remove everything */
+            /* whoever maintains it may still remove everything */
             if (rc && s->params.must_exist) {
                 mote__store_log(s, "%s", err ? err->message : "the index cannot be made anew");
                 s->retry_at = INT64_MAX;

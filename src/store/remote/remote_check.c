@@ -60,7 +60,7 @@ static redisReply *ask(mote__redis *r, const mote__patience *p, int n, const cha
     return reply;
 }
 
-/* What stands behind "name:" in the lines of INFO. */
+/* What follows "name:" in the lines of INFO. */
 static void info_field(char *dst, size_t n, const redisReply *info, const char *name)
 {
     const char *p = info && info->type == REDIS_REPLY_STRING ? strstr(info->str, name) : NULL;

@@ -1,4 +1,4 @@
-/* The public functions that tend a store: gc, rm. */
+/* The public functions that maintain a store: gc, rm. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
