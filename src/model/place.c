@@ -40,16 +40,32 @@ static int is_converted(const mote__weights *w, const uint8_t *p)
     return 0;
 }
 
-static void add_matrix(void *ctx, mote__mat *m)
+static size_t code_bytes(const mote__mat *m)
 {
     static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
+    return m->n_out * m->n_in * bits[m->kind] / 8;
+}
+
+static size_t scale_bytes(const mote__mat *m)
+{
+    size_t rows = m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out;
+    return m->scale ? rows * m->scale_stride : 0;
+}
+
+size_t mote__expert_bytes(const mote__expert *x)
+{
+    return code_bytes(&x->w1) + code_bytes(&x->w2) + code_bytes(&x->w3) + scale_bytes(&x->w1) +
+           scale_bytes(&x->w2) + scale_bytes(&x->w3);
+}
+
+static void add_matrix(void *ctx, mote__mat *m)
+{
     list *l = ctx;
     if (is_converted(l->w, m->data))
         return;
-    add(l, &m->data, m->n_out * m->n_in * bits[m->kind] / 8);
+    add(l, &m->data, code_bytes(m));
     if (m->scale)
-        add(l, &m->scale,
-            (m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out) * m->scale_stride);
+        add(l, &m->scale, scale_bytes(m));
 }
 
 /* every matrix that is used in linears and exists */

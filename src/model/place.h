@@ -19,6 +19,9 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool,
                         int (*progress)(void *, const char *, double), void *progress_ctx,
                         mote_err *err);
 
+/* Codes and scales of an expert's three matrices. */
+size_t mote__expert_bytes(const mote__expert *x);
+
 /* Published math: matrices of MXFP4 take BF16 inputs from now on, and a wo_a that is F32 in the
  * file becomes BF16: the published code multiplies with it as a plain BF16 matrix. 0 or
  * MOTE_ENOMEM. */

@@ -110,6 +110,8 @@ static int route(struct moe *m)
         return rc;
     mote__pool_for(p->net->pool, m->n_rows, 4, route_rows, m);
     trace_router(m);
+    if (p->net->route_log)
+        mote__route_log_rows(p->net->route_log, p->batch, m->layer, p->expert_id);
     return 0;
 }
 
