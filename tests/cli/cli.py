@@ -130,7 +130,7 @@ def bench_lists_its_parts():
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "tune", "ladder", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "tune", "ladder", "experts", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
