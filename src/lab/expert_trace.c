@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 enum { HEADER_BYTES = 32, RECORD_BYTES = 12, VERSION = 1 };
-enum { MAX_LAYERS = 4096, MAX_EXPERTS = 65535, MAX_PER_TOKEN = 256 };
+enum { MAX_LAYERS = 4096, MAX_EXPERTS = 65535, MAX_PER_TOKEN = 256, MAX_IN_ALL = 1 << 22 };
 enum { FLAG_PROMPT = 1, FLAG_PASS = 2 };
 
 int lab_trace_add(lab_trace *t, const lab_trace_record *record, uint16_t **ids, mote_err *err)
@@ -44,7 +44,8 @@ static int parse_header(lab_trace *t, const char *name, const uint8_t *data, siz
     t->n_per_token = mote__le32(data + 20);
     t->expert_bytes = mote__le64(data + 24);
     if (!t->n_layers || t->n_layers > MAX_LAYERS || !t->n_experts || t->n_experts > MAX_EXPERTS ||
-        !t->n_per_token || t->n_per_token > MAX_PER_TOKEN || t->n_per_token > t->n_experts)
+        t->n_layers * t->n_experts > MAX_IN_ALL || !t->n_per_token ||
+        t->n_per_token > MAX_PER_TOKEN || t->n_per_token > t->n_experts)
         return mote__fail(err, MOTE_EFORMAT, "%s: %u layers of %u experts, %u for each token", name,
                           t->n_layers, t->n_experts, t->n_per_token);
     return 0;
