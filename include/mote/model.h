@@ -152,6 +152,11 @@ MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_mo
                              mote_err *err);
 /* NULL is fine. MOTE_EINVAL, and nothing is closed, while sessions of the model are left. */
 MOTE_API int mote_model_close(mote_model *model);
+/* From now on each step appends to the file at `path`, emptied first, which experts its rows are
+ * routed to (docs/format-trace.md); path NULL: no more. A recording that goes on ends first: its
+ * error, if it had one, is returned, and none begins. A file that cannot be written never fails a
+ * step. MOTE_EUNSUPPORTED: no routed experts. Not during a step. */
+MOTE_API int mote_model_trace_experts(mote_model *model, const char *path, mote_err *err);
 MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
 MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
 /* From any thread; nothing waits for a step. */

@@ -138,9 +138,10 @@ typedef struct mote_restored {
     size_t remote_tokens;
     /* 1: the session goes on exactly where it was saved */
     int from_snapshot;
-    int exact;            /* 1: the bits of a session that computes the prompt in one step (or in
-                             mote_session_follow's way) without a store; 0: a bounded replay, or what follows
-                             one, or windows of another origin */
+    /* 1: the bits of a session that computes the prompt in one step (or in mote_session_follow's
+     * way) without a store; 0: a bounded replay, or what follows one, or windows of another origin
+     */
+    int exact;
     uint64_t reserved[4]; /* zeros: mote.h, "Structs" */
 } mote_restored;
 /* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step

@@ -23,6 +23,7 @@ enum {
     O_PLAIN,
     O_STATS,
     O_CHAT,
+    O_EXPERTS_TRACE,
     O_SNAPSHOT
 };
 
@@ -58,6 +59,8 @@ static const cli_usage usage = {
             { O_CHAT, "chat", NULL, "format the prompt as one user turn, without thinking" },
             { O_STATS, "stats", NULL,
               "print speeds, cache bytes per token and memory by class on stderr at the end" },
+            { O_EXPERTS_TRACE, "experts-trace", "FILE",
+              "record there which experts each token is routed to, for 'mote experts'" },
             CLI_ROWS_STORE,
             { O_SNAPSHOT, "snapshot", NULL,
               "save the session's state in the store, one token before the prompt's end and at\n"
@@ -93,7 +96,7 @@ static const cli_usage usage = {
 };
 
 typedef struct request {
-    const char *prompt, *file;
+    const char *prompt, *file, *experts_trace;
     int32_t *ids;
     size_t n_ids;
     int has_ids, no_bos, plain, chat, stats, snapshot;
@@ -134,6 +137,7 @@ static void parse(cli_args *a, request *q)
         case O_NO_BOS: q->no_bos = 1; break;
         case O_PLAIN: q->plain = 1; break;
         case O_CHAT: q->chat = 1; break;
+        case O_EXPERTS_TRACE: q->experts_trace = a->value; break;
         case O_STATS: q->stats = 1; break;
         case O_SNAPSHOT:
             q->snapshot = 1;
@@ -393,6 +397,8 @@ int cli_run(int argc, char **argv)
         rc = prompt_ids(&q, model, &info, path, &err);
     if (!rc)
         rc = cli_session_create(&session, model, &a, q.max_context, &status, &err);
+    if (!rc && q.experts_trace)
+        rc = mote_model_trace_experts(model, q.experts_trace, &err);
     if (!rc)
         rc = read_prompt(&q, model, &info, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
@@ -444,6 +450,8 @@ int cli_run(int argc, char **argv)
     if (q.stats && !out.status)
         print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
+    if (model && mote_model_trace_experts(model, NULL, &err))
+        cli_say("mote: note: %s", err.message);
     talk_generator_destroy(g);
     json_decref(out.logprobs);
     mote_session_destroy(session);

@@ -17,6 +17,7 @@ static const cli_command commands[] = {
     { "eval", "perplexity, KL to the bf16 cache, memory and speed, per format", cli_eval },
     { "tune", "choose a format for each part of the cache under a byte budget", cli_tune },
     { "ladder", "longer and longer contexts: memory, speed, quality, until one fails", cli_ladder },
+    { "experts", "which experts stay in memory: policies replayed on routing", cli_experts },
     { "bench", "kernels and whole steps, as ratios to limits of the same run", cli_bench },
     { "inspect", "what a checkpoint folder holds", cli_inspect },
     { "tokenize", "text to token ids and back", cli_tokenize },

@@ -287,6 +287,7 @@ int mote_model_close(mote_model *m)
     pthread_mutex_unlock(&m->mutex);
     if (n_sessions)
         return MOTE_EINVAL;
+    mote__route_log_close(m->net.route_log, NULL);
     if (m->net_open)
         mote__pass_deinit(&m->pass);
     mote__buf_deinit(&m->lists);

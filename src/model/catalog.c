@@ -86,6 +86,15 @@ size_t mote__mat_scale_bytes(const mote__mat *m, mote__form form)
            m->scale_stride;
 }
 
+size_t mote__expert_bytes(const mote__expert *x)
+{
+    const mote__mat *const m[] = { &x->w1, &x->w2, &x->w3 };
+    size_t n = 0;
+    for (int i = 0; i < 3; i++)
+        n += mote__mat_code_bytes(m[i]) + mote__mat_scale_bytes(m[i], MOTE_FORM_MATRIX);
+    return n;
+}
+
 void mote__weights_each(mote__weights *w, unsigned groups,
                         void (*each)(void *ctx, mote__tensor_id id, mote__mat *m), void *ctx)
 {

@@ -31,6 +31,8 @@ mote_weight_group mote__catalog_group(const mote__weights *w, mote__tensor_id id
 /* Bytes of a matrix or table as it is stored: codes, and scales. */
 size_t mote__mat_code_bytes(const mote__mat *m);
 size_t mote__mat_scale_bytes(const mote__mat *m, mote__form form);
+/* Of an expert's three matrices. */
+size_t mote__expert_bytes(const mote__expert *x);
 
 /* Every matrix and table of the groups (a set of 1 << mote_weight_group) that the model has. */
 void mote__weights_each(mote__weights *w, unsigned groups,

@@ -8,6 +8,7 @@
 #include "model/engram_hash.h"
 #include "model/experts.h"
 #include "model/rope.h"
+#include "model/route_log.h"
 #include "model/weights.h"
 
 /* Watch and steer a pass, for tests against recorded layers. All may be NULL. */
@@ -44,6 +45,7 @@ typedef struct mote__net {
     /* where routed experts come from: `resident`, or somebody else's */
     mote__experts *experts;
     mote__resident_experts resident;
+    mote__route_log *route_log; /* owned; NULL: routing is not recorded */
     mote__kv_memory *kv_memory; /* of the blocks of all sequences */
     const mote__trace *trace;   /* borrowed, usually NULL */
 } mote__net;

@@ -97,6 +97,8 @@ static int route(struct moe *m)
     }
     mote__threads_for(p->net->threads, m->n_rows, 4, route_rows, m);
     trace_router(m);
+    if (p->net->route_log)
+        mote__route_log_rows(p->net->route_log, p->batch, m->layer, p->expert_id);
     return 0;
 }
 
