@@ -25,6 +25,7 @@ int cli_plan(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_ladder(int argc, char **argv);
+int cli_experts(int argc, char **argv);
 int cli_tune(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
 int cli_tokenize(int argc, char **argv);

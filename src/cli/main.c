@@ -17,11 +17,12 @@ static const cli_command commands[] = {
     { "eval", "perplexity, KL to the bf16 cache, memory and speed, per format", cli_eval },
     { "tune", "choose a format for each part of the cache under a byte budget", cli_tune },
     { "ladder", "longer and longer contexts: memory, speed, quality, until one fails", cli_ladder },
+    { "experts", "which experts stay in memory: policies replayed on routing", cli_experts },
     { "bench", "kernels and whole steps, as ratios to limits of the same run", cli_bench },
     { "inspect", "what a checkpoint folder holds", cli_inspect },
     { "tokenize", "text to token ids and back", cli_tokenize },
     { "logits", "write logits to a safetensors file, to compare with a reference", cli_logits },
-    { "kv", "look at the persistent store of cache blocks and tend it", cli_kv },
+    { "kv", "look at the persistent store of cache blocks and maintain it", cli_kv },
     { "doctor", "what this machine can do", cli_doctor },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

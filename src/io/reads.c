@@ -126,7 +126,8 @@ static int may_be_direct(const mote__reads *r, const mote__piece *p)
 
 static void make_piece(mote__reads *r, mote__read *d, mote__piece *p)
 {
-    *p = (mote__piece){ .read = d, .begin = d->begun, .bytes = piece_bytes(d) };
+    *p = (mote__piece){ .read = d, .begin = d->begun, .bytes = piece_bytes(d), .guess = d->guess };
+    r->n_guess_pieces += (size_t)p->guess;
     d->begun += p->bytes;
     d->n_pieces++;
     set_parts(p);
@@ -150,17 +151,19 @@ static void take_piece(mote__reads *r, mote__piece *p)
     r->buffered_bytes += p->got - p->got_direct;
     if (p->got < p->bytes)
         note_end(d, p->begin + p->got, p->error);
+    r->n_guess_pieces -= (size_t)p->guess;
     p->next = r->free_pieces;
     r->free_pieces = p;
     d->n_pieces--;
     finish_if_done(r, d);
 }
 
-static void begin_pieces(mote__reads *r)
+static void begin_class(mote__reads *r, int guess)
 {
+    size_t most = guess ? (r->params.depth + 3) / 4 : r->params.depth;
     mote__read *d = r->active;
-    while (d && r->free_pieces) {
-        if (d->begun == d->bytes) {
+    while (d && r->free_pieces && (!guess || r->n_guess_pieces < most)) {
+        if (d->begun == d->bytes || d->guess != guess) {
             d = d->next;
             continue;
         }
@@ -170,16 +173,16 @@ static void begin_pieces(mote__reads *r)
     }
 }
 
-/* ---- submitting ---- */
-
-int mote__reads_submit(mote__reads *r, mote__read_file *file, uint64_t offset, size_t bytes,
-                       void *dst, void *tag)
+static void begin_pieces(mote__reads *r)
 {
-    return mote__reads_submit_parts(r, file, offset, &(struct iovec){ dst, bytes }, 1, tag);
+    begin_class(r, 0);
+    begin_class(r, 1); /* a free piece is left: nothing else waits */
 }
 
-int mote__reads_submit_parts(mote__reads *r, mote__read_file *file, uint64_t offset,
-                             const struct iovec *parts, int n_parts, void *tag)
+/* ---- submitting ---- */
+
+static int submit(mote__reads *r, mote__read_file *file, uint64_t offset, const struct iovec *parts,
+                  int n_parts, void *tag, int guess)
 {
     uint64_t end = offset;
     for (int i = 0; i < n_parts; i++)
@@ -196,7 +199,8 @@ int mote__reads_submit_parts(mote__reads *r, mote__read_file *file, uint64_t off
                        .tag = tag,
                        .offset = offset,
                        .n_parts = n_parts,
-                       .bytes = (size_t)(end - offset) };
+                       .bytes = (size_t)(end - offset),
+                       .guess = guess };
     d->reached = d->bytes;
     if (n_parts)
         memcpy(d->parts, parts, (size_t)n_parts * sizeof *parts);
@@ -213,6 +217,31 @@ int mote__reads_submit_parts(mote__reads *r, mote__read_file *file, uint64_t off
     }
     finish_if_done(r, d);
     return 0;
+}
+
+int mote__reads_submit(mote__reads *r, mote__read_file *file, uint64_t offset, size_t bytes,
+                       void *dst, void *tag)
+{
+    return mote__reads_submit_parts(r, file, offset, &(struct iovec){ dst, bytes }, 1, tag);
+}
+
+int mote__reads_guess(mote__reads *r, mote__read_file *file, uint64_t offset, size_t bytes,
+                      void *dst, void *tag)
+{
+    return submit(r, file, offset, &(struct iovec){ dst, bytes }, 1, tag, 1);
+}
+
+int mote__reads_submit_parts(mote__reads *r, mote__read_file *file, uint64_t offset,
+                             const struct iovec *parts, int n_parts, void *tag)
+{
+    return submit(r, file, offset, parts, n_parts, tag, 0);
+}
+
+void mote__reads_promote(mote__reads *r, const void *tag)
+{
+    for (mote__read *d = r->active; d; d = d->next)
+        if (d->tag == tag)
+            d->guess = 0;
 }
 
 void mote__reads_start(mote__reads *r)
@@ -277,6 +306,15 @@ static void cancel_those(mote__reads *r, int all, const void *tag)
         if (!all && d->tag != tag)
             continue;
         cancel_read(r, d);
+    }
+}
+
+void mote__reads_drop(mote__reads *r, const void *tag)
+{
+    for (mote__read *d = r->active, *next; d; d = next) {
+        next = d->next;
+        if (d->tag == tag && d->guess && !d->begun)
+            cancel_read(r, d);
     }
 }
 

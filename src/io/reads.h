@@ -14,6 +14,9 @@
  * held. Long reads are cut into pieces of MOTE_READ_PIECE, and at most `depth` pieces are in
  * flight; older reads come first, so that the first ones finish early instead of all of them late.
  *
+ * A read may be a guess: no piece of it begins while one of another read waits, and at most a
+ * quarter of the pieces in flight are guesses'. mote__reads_promote makes it a read like others.
+ *
  * Engines: io_uring; where the kernel or a sandbox refuses a ring, threads that call preadv; with
  * no threads the caller reads inside mote__reads_next. Results do not depend on the engine.
  *
@@ -108,11 +111,18 @@ int mote__reads_submit(mote__reads *r, mote__read_file *file, uint64_t offset, s
                        void *dst, void *tag);
 int mote__reads_submit_parts(mote__reads *r, mote__read_file *file, uint64_t offset,
                              const struct iovec *parts, int n_parts, void *tag);
+/* The same as a guess. */
+int mote__reads_guess(mote__reads *r, mote__read_file *file, uint64_t offset, size_t bytes,
+                      void *dst, void *tag);
+/* Guesses with this tag are none any more. */
+void mote__reads_promote(mote__reads *r, const void *tag);
 /* Begin what was submitted. */
 void mote__reads_start(mote__reads *r);
 /* 1: *done is one that is finished. 0: none is held or, without `wait`, none is finished yet.
  * Without a ring and threads one piece is read here, whatever `wait` says. */
 int mote__reads_next(mote__reads *r, int wait, mote__read_done *done);
+/* Guesses with this tag of which nothing has begun are given up: ECANCELED. */
+void mote__reads_drop(mote__reads *r, const void *tag);
 /* Reads with this tag, or all of them: what has not begun does not begin, what has is stopped where
  * possible. Each is still reported: with ECANCELED, or as it ended. */
 void mote__reads_cancel(mote__reads *r, const void *tag);

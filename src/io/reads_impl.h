@@ -22,6 +22,7 @@ typedef struct mote__read {
     size_t reached;
     int error;
     int cancelled;
+    int guess;
 } mote__read;
 
 /* A piece is free, in flight in the ring, queued or being read by hand, or done by hand. */
@@ -32,6 +33,7 @@ typedef struct mote__piece {
     struct iovec parts[MOTE_READ_PARTS];
     int n_parts;
     int direct;
+    int guess; /* its read was one when it began */
     int in_ring;
     size_t got; /* bytes that came, and of those the ones past the page cache */
     size_t got_direct;
@@ -52,6 +54,7 @@ struct mote__reads {
     mote__read *active, *active_last; /* oldest first */
     mote__read *finished, *finished_last;
     size_t n_held;
+    size_t n_guess_pieces; /* in flight, of guesses */
     uint64_t direct_bytes, buffered_bytes;
 
     struct io_uring ring;
@@ -66,7 +69,7 @@ struct mote__reads {
     pthread_t *threads;
     size_t n_threads;
     pthread_mutex_t mutex;
-    pthread_cond_t wake, landed;
+    pthread_cond_t wake, read_one;
     int stop;
 };
 

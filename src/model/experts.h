@@ -17,14 +17,22 @@ typedef struct mote__ready_expert {
 typedef struct mote__experts mote__experts;
 typedef struct mote__experts_ops {
     /* ids: n different experts of `layer`, ascending; borrowed until the last of them was ready or
-     * drop. 0 or a negative code. */
-    int (*want)(mote__experts *e, size_t layer, const uint32_t *ids, size_t n);
+     * drop. in_order: they are given in this order. 0 or a negative code. */
+    int (*want)(mote__experts *e, size_t layer, const uint32_t *ids, size_t n, int in_order);
     /* Wait for at least one that was not given yet and give up to `most` of those that are ready.
-     * Returns how many (0: all of them were given) or a negative code. */
+     * All that were given before are released by then. Returns how many (0: all of them were given)
+     * or a negative code. */
     long (*next)(mote__experts *e, mote__ready_expert *ready, size_t most);
     /* The matrices of these are no longer read. */
     void (*release)(mote__experts *e, const mote__ready_expert *ready, size_t n);
     void (*drop)(mote__experts *e);
+    /* NULL: it is of no use. Rows of one sequence, the last one the latest, were routed so: ids
+     * [n_rows][n_per_row]; before the layer's want. prompt: they are of a prompt. */
+    void (*routed)(mote__experts *e, size_t layer, const int32_t *ids, size_t n_rows,
+                   size_t n_per_row, int prompt);
+    /* NULL: guesses are of no use. `layer` may want these next, the likeliest first; after the want
+     * of the layer before it. */
+    void (*guess)(mote__experts *e, size_t layer, const uint32_t *ids, size_t n);
 } mote__experts_ops;
 
 struct mote__experts {

@@ -8,6 +8,7 @@
 #include "model/engram_hash.h"
 #include "model/experts.h"
 #include "model/rope.h"
+#include "model/route_log.h"
 #include "model/weights.h"
 
 /* Watch and steer a pass, for tests against recorded layers. All may be NULL. */
@@ -24,13 +25,17 @@ typedef struct mote__trace {
                 size_t n_cols);
 } mote__trace;
 
+enum { MOTE_TILE_ROWS = 512 };
+
 typedef struct mote__net {
     mote__config config;
     mote__layer_plan plan[MOTE_MAX_LAYERS];
     mote__weights weights;
     const mote__kern_ops *kern;
-    mote__pool *pool;
+    mote__threads *threads;
     mote__meter *meter;
+    /* rows of a tile (model/backend.h): MOTE_TILE_ROWS, fewer in tests */
+    size_t tile_rows;
     /* --math published: BF16 activations, FP8-grid inputs of quantised linears */
     int published;
     mote__rope rope[2]; /* window-only layers, layers with a ratio */
@@ -40,6 +45,7 @@ typedef struct mote__net {
     /* where routed experts come from: `resident`, or somebody else's */
     mote__experts *experts;
     mote__resident_experts resident;
+    mote__route_log *route_log; /* owned; NULL: routing is not recorded */
     mote__kv_memory *kv_memory; /* of the blocks of all sequences */
     const mote__trace *trace;   /* borrowed, usually NULL */
 } mote__net;

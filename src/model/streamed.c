@@ -1,18 +1,23 @@
 /* Slots, and the experts that come into them.
  *
- * key = layer * n_experts + id. A slot is empty (key -1), being read, or ready. One that is pinned
+ * key = layer * n_experts + id. A slot is empty, being read, or ready. One that is pinned
  * belongs to the present layer: its expert is wanted and was not released yet. `absent` are wanted
- * experts that have no slot yet, in the order in which they will get one. */
+ * experts that have no pinned slot yet, in the order in which they will get one. */
 #include "model/streamed.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "file/runs.h"
+#include "model/catalog.h"
 
-enum { PAGE = 4096, PARTS = 6, DEPTH = 16, MIN_DEPTH = 2 * PARTS, TRIES = 2, SAMPLE = 16, GUESSES = 2 };
+/* GUESSES: read for a layer that is to come; PASSING: slots a prompt's experts go through that are
+ * not worth a place of their own, one in so many */
+enum { PAGE = 4096, PARTS = 6, DEPTH = 16, MIN_DEPTH = 2 * PARTS, TRIES = 2, GUESSES = 2 };
+enum { PASSING = 8, MOST_PASSING = 64 };
 #define ARENA ((size_t)1 << 30)
 
 /* Where an expert's matrices lie in the files. Parts: w1, w2, w3, then their scales. */
@@ -24,7 +29,6 @@ typedef enum slot_state { EMPTY, READING, READY } slot_state;
 
 typedef struct slot {
     uint8_t *memory; /* of an arena */
-    int64_t key;
     slot_state state;
     uint8_t pinned;
     uint8_t guess;     /* it came as a guess and was not wanted since */
@@ -46,6 +50,8 @@ struct mote__streamed {
     home *homes;         /* [n_keys] */
     int32_t *slot_of;    /* [n_keys] or -1 */
     slot *slots;         /* [n_slots] */
+    uint32_t *keys;      /* [n_slots] whose expert it holds */
+    uint8_t *kept;       /* [n_slots] 0: ready, and nobody's: it may be emptied */
     uint32_t *free_list; /* [n_slots] empty slots */
     size_t n_free;
     void **arenas;
@@ -55,28 +61,24 @@ struct mote__streamed {
     mote__reads *reads;
     size_t depth; /* reads held at most */
     size_t n_guess_reads;
-    mote__score *score;
-    uint64_t random;
+    mote__score score;
+    uint32_t *passing; /* [MOST_PASSING] slots of passing experts, the first to be emptied */
+    size_t n_passing;
     /* the present layer */
     size_t layer, n_pinned;
+    int prompt, in_order;
     uint32_t *absent, *ready; /* [n_experts] ids; slots */
     size_t n_absent, first_absent, n_ready, first_ready, n_left;
+    const uint32_t *order; /* in_order: the ids wanted, borrowed; n_left of them are to come */
     int fault_code;
     mote_err fault;
-    struct timespec busy_since;
+    uint64_t busy_since;
     /* read by other threads */
     _Atomic uint64_t n_wanted, n_hits, n_guessed, n_read, n_guesses, bytes_wanted, bytes_guessed;
     _Atomic uint64_t wait_ns, busy_ns;
 };
 
 static mote__streamed *self(mote__experts *base) { return (mote__streamed *)base; }
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
 {
@@ -98,24 +100,13 @@ static const uint8_t *part_data(const mote__expert *x, size_t part)
     return part < 3 ? part_of(x, part)->data : part_of(x, part)->scale;
 }
 
-static size_t data_bytes(const mote__mat *m)
-{
-    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
-    return m->n_out * m->n_in * bits[m->kind] / 8;
-}
-
-static size_t scale_bytes(const mote__mat *m)
-{
-    return (m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out) * m->scale_stride;
-}
-
 static int home_of(home *h, const mote__weights *w, const mote__expert *x)
 {
     mote__source parts[PARTS];
     for (size_t i = 0; i < PARTS; i++) {
         const uint8_t *data = part_data(x, i);
-        size_t bytes = i < 3 ? data_bytes(part_of(x, i))
-                             : scale_bytes(part_of(x, i));
+        size_t bytes = i < 3 ? mote__mat_code_bytes(part_of(x, i))
+                             : mote__mat_scale_bytes(part_of(x, i), MOTE_FORM_MATRIX);
         if (!data)
             bytes = 0;
         parts[i] = (mote__source){ 0 };
@@ -143,64 +134,87 @@ static size_t home_bytes(const home *h)
 
 /* ---- slots ---- */
 
-static uint64_t draw(mote__streamed *s)
+static uint32_t number_of(const mote__streamed *s, const slot *t)
 {
-    s->random = s->random * 6364136223846793005u + 1442695040888963407u;
-    return s->random >> 33;
+    return (uint32_t)(t - s->slots);
+}
+
+static size_t key_of(const mote__streamed *s, const slot *t) { return s->keys[t - s->slots]; }
+
+/* Whether it may be emptied is the slot's, the policy sees it in `kept`. */
+static void note_kept(mote__streamed *s, const slot *t)
+{
+    s->kept[t - s->slots] = t->state != READY || t->pinned;
 }
 
 static void set_free(mote__streamed *s, slot *t)
 {
-    if (t->key >= 0)
-        s->slot_of[t->key] = -1;
-    t->key = -1;
+    s->slot_of[key_of(s, t)] = -1;
     t->state = EMPTY;
-    s->free_list[s->n_free++] = (uint32_t)(t - s->slots);
+    note_kept(s, t);
+    s->free_list[s->n_free++] = number_of(s, t);
 }
 
-static int may_go(const slot *t) { return t->state == READY && !t->pinned; }
-
-/* The least of a sample of ready slots; NULL: none in it may go. */
-static slot *sample_least(mote__streamed *s, int sample)
+/* A ready slot that a passing expert has left. NULL: there is none. */
+static slot *take_passed(mote__streamed *s)
 {
-    slot *least = NULL;
-    float score = 0;
-    for (int i = 0; i < sample; i++) {
-        slot *t = &s->slots[draw(s) % s->n_slots];
-        float v = may_go(t) ? t->passing ? -1 : mote__score_of(s->score, (size_t)t->key) : 0;
-        if (may_go(t) && (!least || v < score)) {
-            least = t;
-            score = v;
+    for (size_t i = 0; i < s->n_passing; i++) {
+        slot *t = &s->slots[s->passing[i]];
+        if (!t->passing) { /* it was used again, and stays */
+            s->passing[i--] = s->passing[--s->n_passing];
+            continue;
         }
+        if (s->kept[s->passing[i]])
+            continue;
+        s->passing[i] = s->passing[--s->n_passing];
+        return t;
     }
-    return least;
+    return NULL;
 }
 
-/* An empty slot, or the ready one that is worth least of a sample. NULL: all are pinned or being
- * read. */
-static slot *take_slot(mote__streamed *s)
+static size_t passing_room(const mote__streamed *s)
 {
+    size_t n = s->n_slots / PASSING;
+    return n < 1 ? 1 : n < MOST_PASSING ? n : MOST_PASSING;
+}
+
+/* A slot for `key`: an empty one, one that a passing expert has left, or the policy's choice.
+ * *pass: 1 where the expert is not worth the place of the one that goes, and so is the first to go
+ * itself. NULL: none can be had now. */
+static slot *take_slot(mote__streamed *s, size_t key, int prompt, int *pass)
+{
+    *pass = 0;
     if (s->n_free)
         return &s->slots[s->free_list[--s->n_free]];
-    slot *t = sample_least(s, SAMPLE);
-    for (size_t i = 0; i < s->n_slots && !t; i++) /* few may go: look at all */
-        t = may_go(&s->slots[i]) ? &s->slots[i] : NULL;
-    if (t)
-        s->slot_of[t->key] = -1;
+    slot *t = prompt ? NULL : take_passed(s);
+    long victim = t ? -1 : mote__score_victim(&s->score, s->keys, s->kept, s->n_slots);
+    if (!t && victim < 0)
+        return NULL;
+    if (!t) {
+        *pass = !mote__score_admit(&s->score, (uint32_t)key, s->keys[victim], prompt);
+        t = *pass ? take_passed(s) : NULL;
+        if (*pass && !t && s->n_passing >= passing_room(s))
+            return NULL; /* they are in use: one comes back soon */
+        t = t ? t : &s->slots[victim];
+    }
+    if (t->passing) /* the policy chose one: it leaves their list */
+        for (size_t i = 0; i < s->n_passing; i++)
+            if (s->passing[i] == number_of(s, t))
+                s->passing[i--] = s->passing[--s->n_passing];
+    s->slot_of[key_of(s, t)] = -1;
     return t;
 }
 
 /* The views of a slot's expert: the checkpoint's matrices, over the slot's bytes. */
 static void make_view(mote__streamed *s, slot *t)
 {
-    const home *h = &s->homes[t->key];
+    const home *h = &s->homes[key_of(s, t)];
     size_t begin[PARTS], at = 0;
     for (unsigned i = 0; i < h->runs.n; i++) {
         begin[i] = at + (size_t)(h->runs.run[i].offset % PAGE);
         at += run_room(&h->runs.run[i]);
     }
-    t->view = s->weights->layers[(size_t)t->key / s->n_experts]
-                  .experts[(size_t)t->key % s->n_experts];
+    t->view = s->weights->layers[key_of(s, t) / s->n_experts].experts[key_of(s, t) % s->n_experts];
     mote__mat *const m[] = { &t->view.w1, &t->view.w2, &t->view.w3 };
     for (size_t i = 0; i < PARTS; i++) {
         const struct mote__run_part *p = &h->runs.part[i];
@@ -219,15 +233,15 @@ static void *tag_of(const mote__streamed *s, const slot *t, unsigned run)
 
 static void submit(mote__streamed *s, slot *t, unsigned run)
 {
-    const home *h = &s->homes[t->key];
+    const home *h = &s->homes[key_of(s, t)];
     uint8_t *to = t->memory;
     for (unsigned i = 0; i < run; i++)
         to += run_room(&h->runs.run[i]);
     const mote__source *r = &h->runs.run[run];
     uint64_t begin = r->offset / PAGE * PAGE;
     /* the room was looked at: `depth` */
-    mote__reads_submit(s->reads, &s->files[r->shard], begin, run_room(r), to, tag_of(s, t, run),
-                       t->guess ? MOTE_READ_GUESS : MOTE_READ_DEMAND);
+    (t->guess ? mote__reads_guess : mote__reads_submit)(s->reads, &s->files[r->shard], begin,
+                                                        run_room(r), to, tag_of(s, t, run));
     t->n_reads++;
     s->n_guess_reads += t->guess;
 }
@@ -235,10 +249,12 @@ static void submit(mote__streamed *s, slot *t, unsigned run)
 static void begin_reading(mote__streamed *s, slot *t, size_t key, int guess)
 {
     unsigned n = s->homes[key].runs.n;
-    *t = (slot){ .memory = t->memory, .key = (int64_t)key, .state = READING, .guess = !!guess };
-    s->slot_of[key] = (int32_t)(t - s->slots);
+    *t = (slot){ .memory = t->memory, .state = READING, .guess = !!guess };
+    s->keys[number_of(s, t)] = (uint32_t)key;
+    s->slot_of[key] = (int32_t)number_of(s, t);
+    note_kept(s, t);
     if (!mote__reads_held(s->reads))
-        clock_gettime(CLOCK_MONOTONIC, &s->busy_since);
+        s->busy_since = mote__clock_ns();
     for (unsigned i = 0; i < n; i++)
         submit(s, t, i);
 }
@@ -247,9 +263,9 @@ static int fail(mote__streamed *s, const slot *t, int error)
 {
     if (s->fault_code)
         return s->fault_code;
-    const mote__source *r = &s->homes[t->key].runs.run[t->error_run];
+    const mote__source *r = &s->homes[key_of(s, t)].runs.run[t->error_run];
     const char *path = mote__checkpoint_shard_path(s->weights->ckpt, r->shard);
-    size_t layer = (size_t)t->key / s->n_experts, id = (size_t)t->key % s->n_experts;
+    size_t layer = key_of(s, t) / s->n_experts, id = key_of(s, t) % s->n_experts;
     if (error == ENODATA)
         s->fault_code = mote__fail(
             &s->fault, MOTE_EFORMAT,
@@ -269,26 +285,26 @@ static void end_reading(mote__streamed *s, slot *t)
     if (!t->error && !t->cancelled) {
         make_view(s, t);
         t->state = READY;
+        note_kept(s, t);
         if (t->pinned)
-            s->ready[s->n_ready++] = (uint32_t)(t - s->slots);
+            s->ready[s->n_ready++] = number_of(s, t);
         return;
     }
-    uint8_t *memory = t->memory;
-    int pinned = t->pinned, error = t->error, tries = t->n_tries;
-    size_t key = (size_t)t->key;
-    if (pinned && (!error || (error != ENODATA && tries + 1 < TRIES))) {
-        begin_reading(s, t, key, 0);
+    int tries = t->n_tries + (t->error != 0), passing = t->passing;
+    if (t->pinned && (!t->error || (t->error != ENODATA && tries < TRIES))) {
+        begin_reading(s, t, key_of(s, t), 0);
         t->pinned = 1;
-        t->n_tries = (uint8_t)(tries + (error != 0));
+        t->passing = (uint8_t)passing;
+        t->n_tries = (uint8_t)tries;
         return;
     }
-    if (pinned) {
-        fail(s, t, error);
+    if (t->pinned) {
+        fail(s, t, t->error);
         s->n_pinned--;
         s->n_left--;
+        t->pinned = 0;
     }
-    t->pinned = 0;
-    t->memory = memory;
+    t->passing = 0;
     set_free(s, t);
 }
 
@@ -297,7 +313,7 @@ static void take_done(mote__streamed *s, const mote__read_done *done)
     uintptr_t tag = (uintptr_t)done->tag - 1;
     slot *t = &s->slots[tag / PARTS];
     unsigned run = (unsigned)(tag % PARTS);
-    const mote__source *r = &s->homes[t->key].runs.run[run];
+    const mote__source *r = &s->homes[key_of(s, t)].runs.run[run];
     count(t->guess ? &s->bytes_guessed : &s->bytes_wanted, done->bytes);
     t->n_reads--;
     s->n_guess_reads -= t->guess;
@@ -311,12 +327,8 @@ static void take_done(mote__streamed *s, const mote__read_done *done)
     }
     if (!t->n_reads)
         end_reading(s, t);
-    if (!mote__reads_held(s->reads)) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        count(&s->busy_ns, (uint64_t)((now.tv_sec - s->busy_since.tv_sec) * 1000000000 +
-                                      (now.tv_nsec - s->busy_since.tv_nsec)));
-    }
+    if (!mote__reads_held(s->reads))
+        count(&s->busy_ns, mote__clock_ns() - s->busy_since);
 }
 
 static void poll_reads(mote__streamed *s)
@@ -329,10 +341,28 @@ static void poll_reads(mote__streamed *s)
 static void wait_read(mote__streamed *s)
 {
     mote__read_done done;
-    uint64_t begin = now_ns();
+    uint64_t begin = mote__clock_ns();
     if (mote__reads_next(s->reads, 1, &done))
         take_done(s, &done);
-    count(&s->wait_ns, now_ns() - begin);
+    count(&s->wait_ns, mote__clock_ns() - begin);
+}
+
+static void join(mote__streamed *s, slot *t)
+{
+    int first_use = t->guess;
+    t->pinned = 1;
+    s->n_pinned++;
+    t->passing = 0;
+    note_kept(s, t);
+    count(first_use ? &s->n_guessed : &s->n_hits, 1);
+    if (t->state == READY) {
+        s->ready[s->n_ready++] = number_of(s, t);
+    } else if (t->guess) {
+        s->n_guess_reads -= t->n_reads;
+        for (unsigned i = 0; i < s->homes[key_of(s, t)].runs.n; i++)
+            mote__reads_promote(s->reads, tag_of(s, t, i));
+    }
+    t->guess = 0;
 }
 
 /* Begin reading absent experts, as far as slots and reads in flight allow. */
@@ -340,14 +370,23 @@ static void begin_absent(mote__streamed *s)
 {
     while (s->first_absent < s->n_absent && !s->fault_code) {
         size_t key = s->layer * s->n_experts + s->absent[s->first_absent];
+        int pass = 0;
         slot *t = NULL;
+        if (s->slot_of[key] >= 0) {
+            join(s, &s->slots[s->slot_of[key]]);
+            s->first_absent++;
+            continue;
+        }
         if (mote__reads_held(s->reads) + s->homes[key].runs.n <= s->depth)
-            t = take_slot(s);
+            t = take_slot(s, key, s->prompt, &pass);
         if (!t)
             break;
         s->first_absent++;
         begin_reading(s, t, key, 0);
         t->pinned = 1;
+        t->passing = (uint8_t)pass;
+        if (pass)
+            s->passing[s->n_passing++] = number_of(s, t);
         s->n_pinned++;
         count(&s->n_read, 1);
     }
@@ -356,48 +395,47 @@ static void begin_absent(mote__streamed *s)
 
 /* ---- a layer's use ---- */
 
-static void join(mote__streamed *s, slot *t)
-{
-    int first_use = t->guess;
-    t->pinned = 1;
-    s->n_pinned++;
-    t->passing = 0;
-    count(first_use ? &s->n_guessed : &s->n_hits, 1);
-    if (t->state == READY) {
-        s->ready[s->n_ready++] = (uint32_t)(t - s->slots);
-    } else if (t->guess) {
-        s->n_guess_reads -= t->n_reads;
-        for (unsigned i = 0; i < s->homes[t->key].runs.n; i++)
-            mote__reads_promote(s->reads, tag_of(s, t, i));
-    }
-    t->guess = 0;
-}
-
 /* Guesses of other layers that have not begun make room. */
 static void drop_guesses(mote__streamed *s)
 {
     for (size_t i = 0; i < s->n_slots && s->n_guess_reads; i++) {
         slot *t = &s->slots[i];
-        if (t->state == READING && t->guess && (size_t)t->key / s->n_experts != s->layer)
-            for (unsigned k = 0; k < s->homes[t->key].runs.n; k++)
+        if (t->state == READING && t->guess && key_of(s, t) / s->n_experts != s->layer)
+            for (unsigned k = 0; k < s->homes[key_of(s, t)].runs.n; k++)
                 mote__reads_drop(s->reads, tag_of(s, t, k));
     }
 }
 
-static int want(mote__experts *base, size_t layer, const uint32_t *ids, const uint32_t *n_rows,
-                size_t n)
+static void routed(mote__experts *base, size_t layer, const int32_t *ids, size_t n_rows,
+                   size_t n_per_row, int prompt)
+{
+    mote__streamed *s = self(base);
+    enum { SOME = 512 };
+    uint16_t some[SOME];
+    s->prompt = prompt;
+    for (size_t r = 0, n; r < n_rows; r += n) {
+        n = n_rows - r < SOME / n_per_row ? n_rows - r : SOME / n_per_row;
+        for (size_t i = 0; i < n * n_per_row; i++)
+            some[i] = (uint16_t)ids[r * n_per_row + i];
+        mote__score_use(&s->score, layer, some, n, n_per_row, prompt);
+    }
+}
+
+static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n, int in_order)
 {
     mote__streamed *s = self(base);
     s->layer = layer;
     s->fault_code = 0;
     s->n_absent = s->first_absent = s->n_ready = s->first_ready = 0;
     s->n_left = n;
+    s->in_order = in_order;
+    s->order = ids;
     count(&s->n_wanted, n);
     poll_reads(s);
     for (size_t i = 0; i < n; i++) {
         size_t key = layer * s->n_experts + ids[i];
-        mote__score_use(s->score, key, n_rows[i]);
-        if (s->slot_of[key] >= 0)
+        /* in order: all take their turns, so that the first ones are never without a slot */
+        if (s->slot_of[key] >= 0 && !in_order)
             join(s, &s->slots[s->slot_of[key]]);
         else
             s->absent[s->n_absent++] = ids[i];
@@ -407,25 +445,48 @@ static int want(mote__experts *base, size_t layer, const uint32_t *ids, const ui
     return 0;
 }
 
+/* in_order: the next one, if it is ready. */
+static const slot *next_in_order(const mote__streamed *s)
+{
+    int32_t at = s->slot_of[s->layer * s->n_experts + *s->order];
+    const slot *t = at < 0 ? NULL : &s->slots[at];
+    return t && t->pinned && t->state == READY ? t : NULL;
+}
+
+static int has_ready(const mote__streamed *s)
+{
+    return s->in_order ? next_in_order(s) != NULL : s->first_ready < s->n_ready;
+}
+
+static const slot *take_ready(mote__streamed *s)
+{
+    if (!s->in_order)
+        return &s->slots[s->ready[s->first_ready++]];
+    const slot *t = next_in_order(s);
+    s->order++;
+    return t;
+}
+
 static long next(mote__experts *base, mote__ready_expert *ready, size_t most)
 {
     mote__streamed *s = self(base);
+    size_t n = 0;
     if (!s->n_left)
         return 0;
     poll_reads(s);
     begin_absent(s);
-    while (s->first_ready == s->n_ready && !s->fault_code) {
+    while (!has_ready(s) && !s->fault_code) {
+        assert(mote__reads_held(s->reads));
         wait_read(s);
         begin_absent(s);
     }
     if (s->fault_code)
         return s->fault_code;
-    size_t n = 0;
-    for (; n < most && s->first_ready < s->n_ready; n++) {
-        const slot *t = &s->slots[s->ready[s->first_ready++]];
-        ready[n] = (mote__ready_expert){ (uint32_t)((size_t)t->key % s->n_experts), &t->view };
+    for (; n < most && s->n_left && has_ready(s); n++) {
+        const slot *t = take_ready(s);
+        ready[n] = (mote__ready_expert){ (uint32_t)(key_of(s, t) % s->n_experts), &t->view };
+        s->n_left--;
     }
-    s->n_left -= n;
     return (long)n;
 }
 
@@ -436,6 +497,7 @@ static void release(mote__experts *base, const mote__ready_expert *ready, size_t
         slot *t = &s->slots[s->slot_of[s->layer * s->n_experts + ready[i].id]];
         t->pinned = 0;
         s->n_pinned--;
+        note_kept(s, t);
     }
 }
 
@@ -445,6 +507,7 @@ static void drop(mote__experts *base)
     for (size_t i = 0; i < s->n_slots && s->n_pinned; i++) {
         s->n_pinned -= s->slots[i].pinned;
         s->slots[i].pinned = 0;
+        note_kept(s, &s->slots[i]);
     }
     s->n_absent = s->first_absent = s->n_ready = s->first_ready = s->n_left = 0;
 }
@@ -458,10 +521,11 @@ static void guess(mote__experts *base, size_t layer, const uint32_t *ids, size_t
         unsigned runs = s->homes[key].runs.n;
         if (s->slot_of[key] >= 0)
             continue;
+        int pass;
         slot *t = NULL;
-        if (s->n_guess_reads + runs <= s->depth / 4 &&
+        if (s->n_guess_reads + runs <= s->depth / 4 + PARTS &&
             mote__reads_held(s->reads) + runs <= s->depth)
-            t = take_slot(s);
+            t = take_slot(s, key, 0, &pass);
         if (!t)
             break;
         begin_reading(s, t, key, 1);
@@ -542,22 +606,24 @@ static int make_slots(mote__streamed *s, uint64_t budget, mote_err *err)
     s->slots_per_arena = ARENA / s->slot_bytes ? ARENA / s->slot_bytes : 1;
     size_t n_arenas = (n + s->slots_per_arena - 1) / s->slots_per_arena;
     s->slots = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->slots);
+    s->keys = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->keys);
+    s->kept = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->kept);
     s->free_list = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->free_list);
     s->arenas = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n_arenas * sizeof *s->arenas);
     s->n_slots = n;
-    int ok = s->slots && s->free_list && s->arenas;
+    int ok = s->slots && s->keys && s->kept && s->free_list && s->arenas;
     for (size_t i = 0; i < n && ok; i++) {
         size_t in = i % s->slots_per_arena;
         if (!in) {
             size_t bytes = arena_bytes(s, s->n_arenas);
-            ok = (s->arenas[s->n_arenas] =
-                      mote__map_large_pages(s->meter, MOTE_MEM_WEIGHTS, &bytes)) != NULL;
+            ok = (s->arenas[s->n_arenas] = mote__map_large_pages(s->meter, MOTE_MEM_WEIGHTS,
+                                                                 &bytes)) != NULL;
             s->n_arenas += (size_t)ok;
         }
         if (ok) {
             s->slots[i] = (slot){ .memory = (uint8_t *)s->arenas[i / s->slots_per_arena] +
-                                            in * s->slot_bytes,
-                                  .key = -1 };
+                                            in * s->slot_bytes };
+            s->kept[i] = 1;
             s->free_list[n - 1 - i] = (uint32_t)i; /* the first one is taken first */
         }
     }
@@ -567,7 +633,7 @@ static int make_slots(mote__streamed *s, uint64_t budget, mote_err *err)
                            s->slot_bytes);
 }
 
-static const mote__experts_ops ops = { want, next, release, drop, guess };
+static const mote__experts_ops ops = { want, next, release, drop, routed, guess };
 
 int mote__streamed_open(mote__streamed **out, const mote__weights *w,
                         const mote__streamed_params *params, mote__meter *meter, mote_err *err)
@@ -582,15 +648,15 @@ int mote__streamed_open(mote__streamed **out, const mote__weights *w,
     s->n_layers = w->n_layers;
     s->n_experts = w->n_experts;
     s->n_keys = s->n_layers * s->n_experts;
-    s->random = params->seed;
     size_t n_shards = mote__checkpoint_n_shards(w->ckpt);
     s->homes = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_keys * sizeof *s->homes);
     s->slot_of = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_keys * sizeof *s->slot_of);
     s->files = mote__alloc(meter, MOTE_MEM_WEIGHTS, n_shards * sizeof *s->files);
     s->absent = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_experts * sizeof *s->absent);
     s->ready = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_experts * sizeof *s->ready);
+    s->passing = mote__alloc(meter, MOTE_MEM_WEIGHTS, MOST_PASSING * sizeof *s->passing);
     int rc = 0;
-    if (!s->homes || !s->slot_of || !s->files || !s->absent || !s->ready)
+    if (!s->homes || !s->slot_of || !s->files || !s->absent || !s->ready || !s->passing)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for streamed experts");
     for (size_t i = 0; i < s->n_keys && !rc; i++)
         s->slot_of[i] = -1;
@@ -602,7 +668,9 @@ int mote__streamed_open(mote__streamed **out, const mote__weights *w,
     if (!rc && !(rc = find_homes(s, w, err)) && !(rc = open_files(s, err)) &&
         !(rc = mote__reads_open(&s->reads, &reads, meter, err)) &&
         !(rc = make_slots(s, params->budget_bytes, err)))
-        rc = mote__score_open(&s->score, s->n_keys, meter, err);
+        rc = mote__score_init(&s->score, s->n_layers, s->n_experts,
+                              mote__score_half_life(s->n_slots, s->n_layers * params->n_per_token),
+                              params->seed, meter, err);
     if (rc) {
         mote__streamed_close(s);
         return rc;
@@ -624,9 +692,13 @@ void mote__streamed_close(mote__streamed *s)
         mote__unmap_pages(s->meter, MOTE_MEM_WEIGHTS, s->arenas[i], page_round(arena_bytes(s, i)));
     for (size_t i = 0; i < s->n_files; i++)
         mote__read_file_close(&s->files[i]);
-    mote__score_close(s->score);
+    if (s->score.scaled)
+        mote__score_deinit(&s->score);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->arenas, n_arenas * sizeof *s->arenas);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->slots, s->n_slots * sizeof *s->slots);
+    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->keys, s->n_slots * sizeof *s->keys);
+    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->kept, s->n_slots * sizeof *s->kept);
+    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->passing, MOST_PASSING * sizeof *s->passing);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->free_list, s->n_slots * sizeof *s->free_list);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->homes, s->n_keys * sizeof *s->homes);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->slot_of, s->n_keys * sizeof *s->slot_of);

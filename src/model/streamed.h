@@ -22,6 +22,7 @@ enum { MOTE_FEWEST_SLOTS = 8 };
 
 typedef struct mote__streamed_params {
     uint64_t budget_bytes; /* of the slots; at least MOTE_FEWEST_SLOTS of them */
+    size_t n_per_token;    /* experts that a token uses in a layer */
     uint64_t seed;         /* of the choice of slots to reuse: changes speed only */
     /* of depth, engine and preadv; 0: 16 pieces in flight */
     mote__reads_params reads;
@@ -38,7 +39,7 @@ typedef struct mote__streamed_stats {
     double wait_s;                        /* the layers waited for reads */
     double busy_s;                        /* with at least one read in flight */
     size_t n_slots, slot_bytes;
-    int direct; /* reads go past the page cache */
+    int direct;         /* reads go past the page cache */
     const char *engine; /* "io_uring", "threads", "plain" */
 } mote__streamed_stats;
 

@@ -130,7 +130,7 @@ def bench_lists_its_parts():
 
 
 # ---- help and usage ------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "plan", "eval", "tune", "ladder", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
+COMMANDS = ["run", "chat", "plan", "eval", "tune", "ladder", "experts", "bench", "inspect", "tokenize", "logits", "kv", "doctor"]
 RUNS_A_MODEL = ["run", "chat", "eval", "logits"]
 
 
@@ -267,6 +267,9 @@ USAGE = [
     (("eval", NANO, "--text", HELDOUT, "--replay", "exact"), ["--replay", "--store"]),
     (("tune", NANO), ["--text"]),
     (("ladder", NANO), ["--text"]),
+    (("experts",), ["TRACE"]),
+    (("experts", "x", "--prompt", "9"), ["--prompt", "--generate"]),
+    (("experts", "--generate", "--slots", "0"), ["--slots"]),
     (("ladder", NANO, "--text", HELDOUT, "--ctx", "8"), ["--ctx", "64"]),
     (("ladder", NANO, "--text", HELDOUT, "--kv", "fp5"), ["--kv", "fp5"]),
     (("tune", NANO, "--text", HELDOUT, "--task", "speed"), ["--task", "generation, retrieval"]),
@@ -1040,6 +1043,40 @@ def ladder_climbs_and_says_why_it_stops():
     expect("stopped at 61,440 tokens (text)" in r.text and r.err == "", str(r))
     n = good_json("ladder", NANO, "--text", HELDOUT, "--ctx", 512, "--scored", 64, "--no-base", "--json")["steps"][0]["needle"]
     expect(0 <= n["recall"] <= 1 and "base_recall" not in n, str(n)[:300])
+
+
+@check
+def experts_are_recorded_and_replayed():
+    trace = os.path.join(TMP, "nano.trace")
+    argv = ("run", NANO, "-p", open(HELDOUT).read(1500), "-n", 60, "--temp", 0, "--ignore-eos")
+    plain, traced = good(*argv), good(*argv, "--experts-trace", trace)
+    expect(plain.out == traced.out and plain.err == traced.err == "", "recording changed the run")
+    j = good_json("experts", trace, "--slots", "24,48,144", "--json")
+    read = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "trace_read.py"), "--sums", trace], capture_output=True, check=True)
+    sums = json.loads(read.stdout)
+    for row in j["rows"]:
+        told = {**j["trace"], "prompt_uses": row["prompt_uses"], "decode_uses": row["decode_uses"]}
+        expect(told == sums, f"{told}, the other reader {sums}")
+    expect(sums["decode_tokens"] == 59 and sums["layers"] == 12 and sums["expert_bytes"] == 52224, str(sums))
+    for slots in (24, 48, 144):
+        hit = {r["policy"]: r["hit"] for r in j["rows"] if r["slots"] == slots}
+        expect(list(hit) == ["lru", "lru-random", "score", "optimum"], str(hit))
+        expect(hit["lru"] <= hit["score"] <= hit["optimum"] <= 1, str(hit))
+    # the page's example, cut
+    page = os.path.join(TMP, "page.trace")
+    subprocess.run([sys.executable, os.path.join(ROOT, "tools", "trace_read.py"), "--page", os.path.join(ROOT, "docs", "format-trace.md"), page], check=True)
+    t = good_json("experts", page, "--slots", 1, "--json")["trace"]
+    expect((t["prompt_tokens"], t["decode_tokens"], t["expert_bytes"], t["cut_bytes"]) == (2, 1, 256, 0), str(t))
+    with open(page, "r+b") as f:
+        f.truncate(99)
+    r = good("experts", page)
+    expect("15 bytes of a cut record" in r.err and "lru-random" in r.text, str(r))
+    r = good(*argv[:3], "a", "-n", 2, "--experts-trace", "/dev/full")
+    expect(r.err.count("\n") == 1 and "/dev/full" in r.err, str(r))
+    one_line_error(mote(*argv[:3], "a", "--experts-trace", "/nowhere/t"), 1, "/nowhere/t")
+    one_line_error(mote("experts", HELDOUT), 1, "heldout.txt", "not a trace")
+    g = good_json("experts", "--generate", "--sequences", 2, "--prompt", 20, "--decode", 10, "--slots", 900, "--json")
+    expect(g["trace"]["prompt_tokens"] == 40 and g["trace"]["decode_tokens"] == 20, str(g["trace"]))
 
 
 def pictures_are_whole(svg, html, *words):

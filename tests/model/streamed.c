@@ -74,19 +74,22 @@ static void same_matrix(const mote__mat *got, const mote__mat *want)
  * said last. */
 static long use_layer(mote__experts *e, const mote__weights *w, rnd *r, size_t layer)
 {
-    uint32_t ids[64], rows[64];
+    uint32_t ids[64];
+    int32_t rows[64];
     mote__ready_expert ready[64];
     size_t n = 0, left;
     uint64_t seen = 0;
     size_t likely = 1 + rnd_below(r, 3);
     for (uint32_t i = 0; i < w->n_experts; i++)
         if (rnd_below(r, 4) < likely) {
-            rows[n] = 1 + (uint32_t)rnd_below(r, 20);
+            rows[n] = (int32_t)i;
             ids[n++] = i;
         }
     if (!n)
         return 0;
-    assert_int_equal(e->ops->want(e, layer, ids, rows, n), 0);
+    int in_order = (int)rnd_below(r, 2);
+    e->ops->routed(e, layer, rows, n, 1, (int)rnd_below(r, 2));
+    assert_int_equal(e->ops->want(e, layer, ids, n, in_order), 0);
     if (rnd_below(r, 2)) {
         uint32_t guesses[4];
         for (size_t i = 0; i < 4; i++)
@@ -106,6 +109,7 @@ static long use_layer(mote__experts *e, const mote__weights *w, rnd *r, size_t l
             while (at < n && ids[at] != id)
                 at++;
             assert_true(at < n && !(seen >> id & 1));
+            assert_true(!in_order || at == n - left + (size_t)i);
             seen |= (uint64_t)1 << id;
             const mote__expert *want = &w->layers[layer].experts[id], *got = ready[i].weights;
             same_matrix(&got->w1, &want->w1);
@@ -126,6 +130,7 @@ static mote__streamed *open_slots(mote_model *m, size_t n_slots, mote__reads_eng
     size_t slot_bytes, n;
     assert_int_equal(mote__streamed_slot_bytes(&m->net.weights, &slot_bytes, &n), 0);
     mote__streamed_params p = { .budget_bytes = n_slots * slot_bytes,
+                                .n_per_token = m->net.config.n_experts_per_token,
                                 .seed = n_slots,
                                 .reads = { .engine = engine } };
     if (with_faults) {
@@ -155,8 +160,8 @@ static void every_bit(void **state)
             mote__streamed *s = open_slots(m, n_slots, engines[k % 3], k >= 6);
             mote__streamed_stats st;
             for (size_t round = 0; round < ROUNDS; round++)
-                assert_int_equal(
-                    use_layer(mote__streamed_experts(s), w, &r, round % w->n_layers), 0);
+                assert_int_equal(use_layer(mote__streamed_experts(s), w, &r, round % w->n_layers),
+                                 0);
             mote__streamed_get_stats(s, &st);
             assert_int_equal(st.n_wanted, st.n_hits + st.n_guessed + st.n_read);
             assert_true(st.n_slots <= all && st.n_slots >= 8);
@@ -220,8 +225,8 @@ static void logits(void **state)
             ids[k] = (int32_t)rnd_below(&r, vocab);
         float *want = malloc((MORE + 1) * row);
         for (size_t turn = 0; turn < 4; turn++) {
-            mote__streamed *s =
-                turn ? open_slots(m, 8 + 9 * (turn - 1), MOTE_READS_AUTO, turn == 3) : NULL;
+            mote__streamed *s = turn ? open_slots(m, 8 + 9 * (turn - 1), MOTE_READS_AUTO, turn == 3)
+                                     : NULL;
             faults = (struct faults){ .r = { 5 }, .unsteady = 1 };
             if (s)
                 m->net.experts = mote__streamed_experts(s);

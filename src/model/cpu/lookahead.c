@@ -42,8 +42,9 @@ int mote__cpu_look_ahead(mote__cpu_pass *p, size_t layer, size_t n_rows)
     size_t n = plan->n_experts, n_ids = 0;
     for (size_t r = 0; r < n_rows; r++)
         for (size_t i = 0; i < d; i++)
-            p->rounded[r * d + i] =
-                L->ffn_norm[i] != 0 ? p->x[r * d + i] / L->ffn_norm[i] * N->ffn_norm[i] : 0;
+            p->rounded[r * d + i] = L->ffn_norm[i] != 0
+                                        ? p->x[r * d + i] / L->ffn_norm[i] * N->ffn_norm[i]
+                                        : 0;
     mote__linear_job job = {
         .w = &N->gate, .x = p->rounded, .ldx = d, .n_rows = n_rows, .y = p->router, .ldy = n
     };
