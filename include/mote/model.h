@@ -59,10 +59,12 @@ typedef enum mote_mem_class {
     MOTE_MEM_OTHER,     /* tokenizer, token ids, logits, tables */
     MOTE_MEM_CLASSES
 } mote_mem_class;
+enum { MOTE_MEM_ROOM = 32 }; /* for classes of later versions */
 typedef struct mote_memory {
-    size_t bytes[MOTE_MEM_CLASSES];
-    size_t total, peak;   /* of what the meter counts */
-    size_t rss, peak_rss; /* of the process, as the system tells */
+    size_t bytes[MOTE_MEM_ROOM]; /* by mote_mem_class */
+    size_t total, peak;          /* of what the meter counts */
+    size_t rss, peak_rss;        /* of the process, as the system tells */
+    uint64_t reserved[4];        /* zeros: mote.h, "Structs" */
 } mote_memory;
 /* "weights", "kv_main_codes", ... */
 MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
@@ -70,23 +72,41 @@ MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
 /* ---- model ---- */
 typedef struct mote_model mote_model;
 typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
-/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files. AUTO
- * copies what takes at most half of the free memory and at most 32 GiB. Embedding and Engram tables
- * are always mapped; results never depend on it. */
+/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files.
+ * Results never depend on it. AUTO copies groups in the order below, that of use, as long as the
+ * copies take at most half of the free memory and at most 32 GiB; it maps embedding and Engram
+ * tables, of which a token reads some rows. */
 typedef enum mote_weights { MOTE_WEIGHTS_AUTO, MOTE_WEIGHTS_COPY, MOTE_WEIGHTS_MAP } mote_weights;
+typedef enum mote_weight_group {
+    MOTE_GROUP_DENSE,   /* attention, indexer, routers, feed-forward parts without experts */
+    MOTE_GROUP_SHARED,  /* shared experts */
+    MOTE_GROUP_HEAD,    /* output head; tied to the embedding: a copy is the head's alone */
+    MOTE_GROUP_EXPERTS, /* routed experts */
+    MOTE_GROUP_EMBED,   /* token embedding */
+    MOTE_GROUP_ENGRAM,  /* Engram tables */
+    MOTE_WEIGHT_GROUPS
+} mote_weight_group;
+enum { MOTE_GROUP_ROOM = 16 }; /* for groups of later versions */
+/* "dense", "shared", "head", "experts", "embed", "engram" */
+MOTE_API const char *mote_weight_group_name(mote_weight_group group);
+/* Long work reports here: what it does (a word or two) and how far it is, in [0, 1] or -1 where
+ * that is not known; non-zero cancels (MOTE_ECANCELED). Called by the thread that called. */
+typedef int (*mote_progress)(void *ctx, const char *what, double fraction);
 typedef struct mote_model_params {
     int n_threads; /* 0: MOTE_THREADS, else one per core of the affinity mask */
     mote_math math;
     mote_weights weights;
+    /* by group; AUTO: as `weights` says */
+    mote_weights place[MOTE_GROUP_ROOM];
     int no_tokenizer; /* 1: do not look for tokenizer.json (ids only) */
     /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
     int tokenizer_optional;
     int tokenizer_only; /* 1: open the tokenizer (unless no_tokenizer) and the wording of the chat
                            format alone; path may be tokenizer.json itself. For mote_encode,
                            mote_token_*, mote_detok_*, mote_chat_*, mote_reply_* */
-    /* Long work reports here (may be NULL): fraction in [0, 1]. Return non-zero to cancel. */
-    int (*progress)(void *ctx, const char *what, double fraction);
+    mote_progress progress; /* may be NULL */
     void *progress_ctx;
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_model_params;
 typedef struct mote_model_info {
     const char *family; /* "deepseek_v41", "llama", "mistral", "qwen2", "qwen3"; borrowed from the
@@ -103,13 +123,29 @@ typedef struct mote_model_info {
     size_t n_eos;
     int has_tokenizer, n_threads;
     const char *tokenizer_error;
-    const char *note;     /* what its files ask for and mote does not do; NULL: nothing */
-    mote_weights weights; /* COPY or MAP: what was done */
+    const char *note; /* what its files ask for and mote does not do; NULL: nothing */
+    /* by group: bytes of its tensors in the files (0: it has none), and COPY or MAP: what was done
+     */
+    uint64_t group_bytes[MOTE_GROUP_ROOM];
+    mote_weights placed[MOTE_GROUP_ROOM];
     /* from generation_config.json; 1, 1, 0 and 0 where it says nothing */
     float temperature, top_p, min_p;
     int top_k;
-    const char *cpu; /* kernel set in use: "scalar", "avx2", "avx512" */
+    const char *cpu;      /* kernel set in use: "scalar", "avx2", "avx512" */
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_model_info;
+/* What a model has done since it was opened, as numbers. */
+typedef struct mote_model_stats {
+    size_t n_sessions;            /* now */
+    uint64_t n_steps;             /* passes that ran */
+    uint64_t prompt_rows;         /* rows of sessions with more than 8 left: prompts */
+    uint64_t decode_rows;         /* rows of the others: drawn tokens and what drafts propose */
+    uint64_t decode_steps;        /* passes with no prompt's rows in them */
+    uint64_t finished, failed;    /* prompts, drawn tokens among them */
+    double step_s, decode_step_s; /* time of all passes, and of those without prompts */
+    uint64_t most_rows;           /* of a pass */
+    uint64_t reserved[8];         /* zeros: mote.h, "Structs" */
+} mote_model_stats;
 /* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json),
  * or one of a Llama-style model (docs/config.md). params NULL = defaults. */
 MOTE_API int mote_model_open(mote_model **model, const char *path, const mote_model_params *params,
@@ -123,6 +159,8 @@ MOTE_API int mote_model_close(mote_model *model);
 MOTE_API int mote_model_trace_experts(mote_model *model, const char *path, mote_err *err);
 MOTE_API void mote_model_get_info(const mote_model *model, mote_model_info *info);
 MOTE_API void mote_model_get_memory(const mote_model *model, mote_memory *memory);
+/* From any thread; nothing waits for a step. */
+MOTE_API void mote_model_get_stats(const mote_model *model, mote_model_stats *stats);
 /* The layer plan as JSON text (an array, one object per layer); free with mote_free. */
 MOTE_API int mote_model_plan_json(const mote_model *model, char **json, mote_err *err);
 /* SHA-256 that tells checkpoint folders apart, as 64 hexadecimal digits (docs/format-store.md says

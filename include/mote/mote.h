@@ -6,6 +6,11 @@
  * *_close/_destroy accept NULL. Strings are UTF-8. Sizes are bytes unless named otherwise;
  * positions and counts are tokens. The library never exits, prints or aborts.
  *
+ * Structs. Parameters and results end in `reserved`, zeros: later versions take fields from there,
+ * and zero is always the default, so `{ .kv = "fp8" }` stays right and a program runs with a
+ * library of another version. A parameter that the library does not know is MOTE_EUNSUPPORTED.
+ * Arrays by enum have room for later values. Statistics grow by their `size`, where they have one.
+ *
  * Threads. A model may be shared. A session is used by one thread at a time; different sessions of
  * a model may be used by different threads at once: created, forked, destroyed, pushed to, probed,
  * restored, snapshotted. Of what computes (mote_step, mote_run, mote_score_rows, mote_eval_window)

@@ -26,8 +26,9 @@ typedef struct mote_session_params {
                              cut (steps of a window and more start decoder windows anew) */
     size_t max_context;   /* 0: the model's. Nothing is allocated for it. */
     /* To measure what the selection costs; not for ordinary use, and not with a store. */
-    size_t topk;        /* entries a query attends to; 0: the model's, SIZE_MAX: all */
-    int all_candidates; /* 1: reindexing layers score every entry, not only candidates */
+    size_t topk;          /* entries a query attends to; 0: the model's, SIZE_MAX: all */
+    int all_candidates;   /* 1: reindexing layers score every entry, not only candidates */
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_session_params;
 MOTE_API int mote_session_create(mote_session **session, mote_model *model,
                                  const mote_session_params *params, mote_err *err);
@@ -61,6 +62,7 @@ typedef struct mote_truncated {
                                   REPLAY: the next step recomputes the windows as asked (bounded:
                                   approximate, exact: as a cold run) */
     size_t replay_tokens;      /* prefix tokens the next step will run again for the windows */
+    uint64_t reserved[4];      /* zeros: mote.h, "Structs" */
 } mote_truncated;
 /* Forget everything from position `length` on. The newest mark at or before it is used if there is
  * one; otherwise `length` is rounded down to prefix_multiple and windows come from a replay in the
@@ -113,6 +115,7 @@ MOTE_API void mote_session_drop(mote_session *session);
 
 typedef struct mote_step_params {
     size_t max_rows; /* of the pass; 0, or more than the scratch memory is meant for: the default */
+    uint64_t reserved[4]; /* zeros: mote.h, "Structs" */
 } mote_step_params;
 typedef struct mote_stepped {
     mote_err err;  /* code 0, or what made this session's prompt fail: it was dropped */
@@ -120,6 +123,7 @@ typedef struct mote_stepped {
     size_t n_rows; /* in this pass; 0: it had to wait, for room or for tokens to be pushed */
     /* of the prompt, in all; rows of a replay count */
     size_t done_rows, all_rows;
+    uint64_t reserved[4]; /* zeros: mote.h, "Structs" */
 } mote_stepped;
 /* One pass over pending tokens of several sessions, each at most once in the list, sharing every
  * weight read: first, in the order of the list, the sessions with at most 8 rows left; what
@@ -137,7 +141,9 @@ typedef struct mote_feed {
     size_t n_ids;
     mote_logits_rows logits;
 } mote_feed;
-typedef int (*mote_run_progress)(void *ctx, size_t done_rows, size_t all_rows);
+/* How far rows (or tokens) are; non-zero cancels (MOTE_ECANCELED). Called by the thread that
+ * called. */
+typedef int (*mote_run_progress)(void *ctx, size_t done, size_t all);
 /* Push all feeds and step until they are finished. If a push fails nothing runs. If a session fails
  * or progress (may be NULL; called after each pass) returns non-zero, what is pending is dropped;
  * sessions that were finished by then keep their new tokens. err names the feed. */
@@ -158,6 +164,7 @@ typedef struct mote_sample_params {
     float top_p, min_p; /* 1 and 0 switch them off; top_p 0: the likeliest token alone */
     int top_k;          /* 0: off */
     uint64_t seed;
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_sample_params;
 typedef struct mote_sampler mote_sampler;
 MOTE_API int mote_sampler_create(mote_sampler **sampler, const mote_sample_params *params,
@@ -182,6 +189,7 @@ typedef struct mote_eval_result {
     double prefill_tokens_per_s;
     /* the session's share plus scratch, at its largest */
     size_t peak_bytes;
+    uint64_t reserved[4]; /* zeros: mote.h, "Structs" */
 } mote_eval_result;
 /* One row of logits against the token that came: natural logs. */
 typedef struct mote_score {
@@ -201,9 +209,8 @@ MOTE_API void mote_score_rows(mote_model *model, const float *logits, const floa
 /* Teacher-forced loss over one window of tokens with `params`' formats, prefill full. base_kv: NULL
  * or formats to compare with, run side by side chunk by chunk so that no logits are kept. */
 MOTE_API int mote_eval_window(mote_model *model, const int32_t *ids, size_t n_ids, const char *kv,
-                              const char *base_kv,
-                              int (*progress)(void *ctx, size_t done_tokens, size_t all_tokens),
-                              void *progress_ctx, mote_eval_result *result, mote_err *err);
+                              const char *base_kv, mote_run_progress progress, void *progress_ctx,
+                              mote_eval_result *result, mote_err *err);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,8 @@ extern "C" {
  * looked for there, and blocks are sent there in the background. MOTE_REDIS_PASSWORD is used where
  * no password is given. */
 typedef struct mote_store mote_store;
+/* One line, without an end of line. From any thread, also the store's own. */
+typedef void (*mote_store_log)(void *ctx, const char *line);
 typedef struct mote_store_params {
     /* for blocks on disk; 0 = 64 GiB */
     uint64_t budget_bytes;
@@ -45,13 +47,12 @@ typedef struct mote_store_params {
     const char *only_namespace;
     /* the hash of a context, or its beginning */
     const char *only_context;
-    /* verify, export and import report here (may be NULL): fraction in [0, 1], or -1; non-zero
-     * cancels. */
-    int (*progress)(void *ctx, const char *what, double fraction);
+    /* of verify, export and import; may be NULL */
+    mote_progress progress;
     void *progress_ctx;
-    /* may be NULL; from any thread */
-    void (*log)(void *ctx, const char *line);
+    mote_store_log log; /* may be NULL */
     void *log_ctx;
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_store_params;
 MOTE_API int mote_store_open(mote_store **store, const char *place, const mote_store_params *params,
                              mote_err *err);
@@ -137,9 +138,11 @@ typedef struct mote_restored {
     size_t remote_tokens;
     /* 1: the session goes on exactly where it was saved */
     int from_snapshot;
-    int exact; /* 1: the bits of a session that computes the prompt in one step (or in
-                  mote_session_follow's way) without a store; 0: a bounded replay, or what follows
-                  one, or windows of another origin */
+    /* 1: the bits of a session that computes the prompt in one step (or in mote_session_follow's
+     * way) without a store; 0: a bounded replay, or what follows one, or windows of another origin
+     */
+    int exact;
+    uint64_t reserved[4]; /* zeros: mote.h, "Structs" */
 } mote_restored;
 /* Fill an empty session with the longest stored prefix of a prompt. replay: how the next step
  * rebuilds windows; exact takes nothing that would change a bit. Finding nothing is no error
@@ -162,6 +165,7 @@ typedef struct mote_probed {
     size_t tokens;          /* of the prompt's beginning that are stored in whole blocks */
     size_t exact_tokens;    /* of those, the ones that an exact replay may take */
     size_t snapshot_tokens; /* of the longest snapshot; 0: none */
+    uint64_t reserved[4];   /* zeros: mote.h, "Structs" */
 } mote_probed;
 /* How much of a prompt the session's store holds, by the directory's index alone: nothing is read
  * or changed, servers are not asked, and a restore may still find less. */

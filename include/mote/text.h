@@ -43,6 +43,7 @@ typedef struct mote_chat_params {
     const char *tools_json; /* NULL, or a JSON array of OpenAI-style tool definitions */
     /* NULL, or JSON that says what the reply must look like */
     const char *response_format_json;
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_chat_params;
 /* messages_json: array of {role: system|user|assistant|tool|developer|latest_reminder, content,
  * reasoning_content?, tool_calls?, tool_call_id?, unfinished?}. Gives the prompt text (special

@@ -24,22 +24,7 @@
 #include "base/json_string.h"
 #include "kern/kern.h"
 #include "store/tier.h"
-
-/* Read a small text file of the system. Returns malloc'd text with a 0; NULL if it cannot be
- * read. */
-static char *slurp(const char *path)
-{
-    enum { MAX = 1 << 20 };
-    FILE *f = fopen(path, "re");
-    char *text = f ? malloc(MAX + 1) : NULL;
-    if (text) {
-        size_t n = fread(text, 1, MAX, f);
-        text[n] = 0;
-    }
-    if (f)
-        fclose(f);
-    return text;
-}
+#include "base/proc.h"
 
 /* The value of the first line "key : value" as a JSON string; null if there is none. */
 static json_t *line_value(const char *text, const char *key)
@@ -108,7 +93,7 @@ static size_t affinity_cores(void)
 static json_t *cpu_json(void)
 {
     json_t *o = json_object(), *flags = json_object();
-    char *info = slurp("/proc/cpuinfo");
+    char *info = mote__proc_text("/proc/cpuinfo");
     json_t *words = line_value(info, "flags");
     mote__json_put(o, "model", line_value(info, "model name"));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
@@ -142,25 +127,20 @@ static json_t *kernels_json(void)
 
 /* ---- memory ---- */
 
-/* "MemTotal:  123 kB" -> bytes */
-static json_t *meminfo(const char *text, const char *key)
+static json_t *meminfo(const char *key)
 {
-    json_t *value = line_value(text, key);
-    json_t *bytes = json_is_string(value)
-                        ? json_integer(strtoll(json_string_value(value), NULL, 10) * 1024)
-                        : json_null();
-    json_decref(value);
-    return bytes;
+    uint64_t kib;
+    return mote__proc_number("", "/proc/meminfo", key, &kib) ? json_integer((json_int_t)kib * 1024)
+                                                             : json_null();
 }
 
 static json_t *memory_json(void)
 {
     json_t *o = json_object();
     const mote__ram ram = mote__ram_of("");
-    char *info = slurp("/proc/meminfo");
-    char *thp = slurp("/sys/kernel/mm/transparent_hugepage/enabled");
-    mote__json_put(o, "total_bytes", meminfo(info, "MemTotal"));
-    mote__json_put(o, "available_bytes", meminfo(info, "MemAvailable"));
+    char *thp = mote__proc_text("/sys/kernel/mm/transparent_hugepage/enabled");
+    mote__json_put(o, "total_bytes", meminfo("MemTotal:"));
+    mote__json_put(o, "available_bytes", meminfo("MemAvailable:"));
     /* of the control group, if it has one */
     mote__json_put(o, "limit_bytes",
                    ram.limited < UINT64_MAX ? json_integer((json_int_t)ram.limited) : json_null());
@@ -169,7 +149,6 @@ static json_t *memory_json(void)
     mote__json_put(o, "transparent_huge_pages",
                    open && strchr(open, ']') ? mote__json_bytes(open + 1, strcspn(open + 1, "]"))
                                              : json_null());
-    free(info);
     free(thp);
     return o;
 }

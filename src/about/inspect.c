@@ -15,6 +15,7 @@
 #include "file/names.h"
 #include "file/safetensors.h"
 #include "text/wording.h"
+#include "base/path.h"
 
 enum { LIST_MAX = 20 }; /* names listed per kind of trouble */
 
@@ -357,10 +358,10 @@ int mote_fingerprint(const char *path, char hex[65], mote_err *err)
 {
     mote__checkpoint *ckpt = NULL;
     uint8_t digest[32];
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     if (strlen(path) > 4096)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
-    snprintf(file, sizeof file, "%s/config.json", path);
+    mote__path_join(file, path, "config.json");
     int rc = mote__checkpoint_open(&ckpt, path, err);
     if (!rc)
         rc = mote__fingerprint(digest, ckpt, file, err);

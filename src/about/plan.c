@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/limit.h"
+#include "model/place.h"
 #include "base/json_put.h"
 #include "base/json_string.h"
 #include "base/mem.h"
@@ -333,6 +334,24 @@ static json_t *paging_json(const mote__plan *p, const mote__plan_cache *c, uint6
     return list;
 }
 
+/* What opening the model would do with its weights if so much memory were free. */
+static json_t *groups_placed_json(const mote__plan *p, uint64_t available)
+{
+    static const char *const words[] = { "auto", "copy", "map" };
+    json_t *o = json_object();
+    mote_weights placing[MOTE_WEIGHT_GROUPS] = { 0 };
+    mote__place_choose(placing, p->placed, available);
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
+        json_t *one = json_object();
+        if (!p->placed[g])
+            placing[g] = MOTE_WEIGHTS_MAP;
+        mote__json_put(one, "bytes", bytes(p->placed[g]));
+        mote__json_put(one, "auto", json_string(words[placing[g]]));
+        mote__json_put(o, mote_weight_group_name((mote_weight_group)g), one);
+    }
+    return o;
+}
+
 /* ram 0: that of the machine or of its control group; null if it is unknown. */
 static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t ram,
                         const json_t *contexts)
@@ -355,6 +374,9 @@ static json_t *ram_json(const mote__plan *p, const mote__plan_cache *c, uint64_t
                    p->knows_bytes ? json_incref(json_object_get(resident, "fits_ctx"))
                                   : json_null());
     mote__json_put(o, "resident", resident);
+    mote__json_put(o, "placed",
+                   p->knows_bytes ? groups_placed_json(p, given ? ram : machine.available)
+                                  : json_null());
     mote__json_put(mapped, "contexts", p->runs ? paging_json(p, c, ram, contexts) : json_null());
     mote__json_put(o, "mapped", mapped);
     return o;

@@ -70,7 +70,8 @@ typedef struct mote__plan {
     /* weights; knows_*: which of the numbers below are known */
     int knows_bytes, knows_parameters, knows_use;
     uint64_t weights[MOTE_TGROUPS], parameters[MOTE_TGROUPS];
-    uint64_t header_bytes; /* of a checkpoint's files, besides the tensors */
+    uint64_t placed[MOTE_WEIGHT_GROUPS]; /* bytes of loaded tensors */
+    uint64_t header_bytes;               /* of a checkpoint's files, besides the tensors */
     size_t vocab_size, n_experts, n_active;
     int tied; /* the embedding is also the head */
     /* when finished, only the experts that a token uses */

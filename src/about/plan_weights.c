@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/path.h"
 #include "base/mem.h"
 #include "base/json.h"
 
@@ -61,6 +62,8 @@ void mote__plan_add(mote__plan *p, const mote__plan_item *i)
     p->parameters[g] = mote__add(p->parameters[g], i->values);
     if (!mote__tclass_is_loaded(i->cls))
         return;
+    uint64_t *placed = &p->placed[mote__tclass_placed(i->cls)];
+    *placed = mote__add(*placed, i->bytes);
     const mote__plan_use all = { i->values, i->bytes, i->products };
     mote__plan_use used = i->of && i->take <= i->of ? share_of(&all, i->take, i->of) : all;
     if (i->cls == MOTE_TC_ENGRAM_TABLE) {
@@ -323,9 +326,8 @@ static void from_checkpoint(mote__plan *p, const mote__checkpoint *ckpt)
 
 static int exists(const char *folder, const char *name)
 {
-    char path[4096];
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
-           mote__file_is_there(path);
+    char path[MOTE_PATH_ROOM];
+    return *mote__path_join(path, folder, name) && mote__file_is_there(path);
 }
 
 /* Saturated sums are no sums. */

@@ -42,3 +42,14 @@ const char *mote_error_sentence(int code)
     }
     return "unknown error";
 }
+
+int mote__check_reserved(const uint64_t *reserved, size_t n, const char *what, mote_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (reserved[i])
+            return mote__fail(err, MOTE_EUNSUPPORTED,
+                              "%s: a field is set that mote " MOTE_VERSION
+                              " does not know (reserved[%zu])",
+                              what, i);
+    return MOTE_OK;
+}

@@ -11,4 +11,11 @@
  * so that text from a hostile file cannot forge output lines. */
 int mote__fail(mote_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* The reserved fields of a public struct (mote.h, "Structs"), which `what` names, are zeros: 0, or
+ * MOTE_EUNSUPPORTED. */
+int mote__check_reserved(const uint64_t *reserved, size_t n, const char *what, mote_err *err);
+#define MOTE_CHECK_RESERVED(params, what, err) \
+    mote__check_reserved((params)->reserved,   \
+                         sizeof(params)->reserved / sizeof(params)->reserved[0], what, err)
+
 #endif

@@ -1,27 +1,10 @@
 /* Reads /proc/meminfo, /proc/self/cgroup and the control groups below /sys/fs/cgroup. */
 #include "base/limit.h"
+#include "base/proc.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-/* *n: the number after `key` on the first line that begins with it, in the file root + path.
- * Returns 1 if found; 0 if there is no such file or line, or a word ("max") instead of a number. */
-static int number_in(const char *root, const char *path, const char *key, uint64_t *n)
-{
-    char name[PATH_MAX], line[256];
-    int found = 0;
-    if (snprintf(name, sizeof name, "%s%s", root, path) >= (int)sizeof name)
-        return 0;
-    FILE *f = fopen(name, "re");
-    while (f && !found && fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0)
-            found = sscanf(line + strlen(key), " %" SCNu64, n) == 1;
-    if (f)
-        fclose(f);
-    return found;
-}
 
 /* Usual mount points and file names of version 2 (alone, then beside version 1) and of version 1's
  * memory controller. `inactive` is a key in memory.stat. */
@@ -47,14 +30,14 @@ static void walk(mote__ram *r, const char *root, const hierarchy *h, char *path)
         uint64_t limit, used, idle;
         int fits = snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->limit) <
                    (int)sizeof file;
-        if (fits && number_in(root, file, "", &limit) && limit < no_limit) {
+        if (fits && mote__proc_number(root, file, "", &limit) && limit < no_limit) {
             if (limit < r->limited)
                 r->limited = limit;
             snprintf(file, sizeof file, "%s%s/%s", h->mount, path, h->used);
-            if (number_in(root, file, "", &used)) {
+            if (mote__proc_number(root, file, "", &used)) {
                 /* inactive pages of files are reclaimed first, so they count as available */
                 snprintf(file, sizeof file, "%s%s/memory.stat", h->mount, path);
-                if (number_in(root, file, h->inactive, &idle))
+                if (mote__proc_number(root, file, h->inactive, &idle))
                     used -= idle < used ? idle : used;
                 uint64_t left = limit > used ? limit - used : 0;
                 if (left < r->available)
@@ -92,9 +75,9 @@ mote__ram mote__ram_of(const char *root)
 {
     mote__ram r = { UINT64_MAX, UINT64_MAX, UINT64_MAX };
     uint64_t kib;
-    if (number_in(root, "/proc/meminfo", "MemTotal:", &kib) && kib < UINT64_MAX / 1024)
+    if (mote__proc_number(root, "/proc/meminfo", "MemTotal:", &kib) && kib < UINT64_MAX / 1024)
         r.total = kib * 1024;
-    if (number_in(root, "/proc/meminfo", "MemAvailable:", &kib) && kib < UINT64_MAX / 1024)
+    if (mote__proc_number(root, "/proc/meminfo", "MemAvailable:", &kib) && kib < UINT64_MAX / 1024)
         r.available = kib * 1024;
     char line[PATH_MAX], path[PATH_MAX], name[PATH_MAX];
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {

@@ -1,5 +1,9 @@
 /* Memory: allocation with accounting by class, and a growing buffer.
  *
+ * What lives as long as a model, a session or a store is counted by its meter. What a call hands to
+ * the caller (to be freed with mote_free) or frees before it returns is not, and may come from
+ * malloc.
+ *
  * Every sizeable allocation names its class, and the meter holds the bytes of each class. Counted
  * sizes are rounded as allocated: to 64 bytes, or to whole pages by mote__map_pages. Any thread may
  * use a meter: its counters are atomic. */
@@ -91,6 +95,8 @@ static inline void mote__gaps_open(void *p, size_t size) { (void)p, (void)size; 
 /* For tests: the n-th allocation from now (1: the next) and all later ones fail; 0: none fails. */
 extern _Atomic long mote__alloc_fail_at;
 
+/* Up to a multiple of 64: a cache line, and what vectors want. */
+static inline size_t mote__round64(size_t n) { return (n + 63) & ~(size_t)63; }
 /* a * b and a + b; SIZE_MAX on overflow, so that an allocation of the result fails. */
 static inline size_t mote__mul(size_t a, size_t b)
 {

@@ -29,7 +29,7 @@ enum { SPINS = 4000, SHARES = 3 };
 #define INSIDE(gate) ((gate) & (OPEN - 1))
 #define GENERATION(gate) ((uint32_t)((gate) >> 32))
 
-struct mote__pool {
+struct mote__threads {
     int n_threads;
     pthread_t *threads; /* n_threads - 1 of them, owned */
     pthread_mutex_t mutex;
@@ -37,7 +37,7 @@ struct mote__pool {
     _Atomic int sleepers;
     _Atomic int stop;
     _Atomic uint64_t gate;
-    mote__pool_body body;
+    mote__threads_body body;
     void *ctx;
     size_t n, grain;
     _Atomic size_t next;
@@ -45,14 +45,14 @@ struct mote__pool {
 
 /* The argument of a new thread; the thread frees it. */
 struct start {
-    mote__pool *pool;
+    mote__threads *pool;
     int thread;
 };
 
 /* Take pieces until none is left. A piece is a fraction of the remaining iterations, at least
  * `grain`: large at first, for few accesses to the counter and neighbouring iterations in one
  * thread; small at the end, so that threads finish at about the same time. */
-static void take_pieces(mote__pool *p, int thread)
+static void take_pieces(mote__threads *p, int thread)
 {
     size_t n = p->n, grain = p->grain, shares = SHARES * (size_t)p->n_threads;
     size_t begin = atomic_load_explicit(&p->next, memory_order_relaxed);
@@ -69,7 +69,7 @@ static void take_pieces(mote__pool *p, int thread)
 }
 
 /* Join the open job unless its generation is `seen`. Returns 1 and sets *generation if joined. */
-static int join(mote__pool *p, uint32_t seen, uint32_t *generation)
+static int join(mote__threads *p, uint32_t seen, uint32_t *generation)
 {
     uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
     while ((gate & OPEN) && GENERATION(gate) != seen)
@@ -85,7 +85,7 @@ static void *worker(void *arg)
 {
     struct start s = *(struct start *)arg;
     free(arg);
-    mote__pool *p = s.pool;
+    mote__threads *p = s.pool;
     uint32_t seen = 0;
     while (!atomic_load(&p->stop)) {
         int inside = 0;
@@ -113,9 +113,9 @@ static void *worker(void *arg)
     return NULL;
 }
 
-mote__pool *mote__pool_create(int n_threads)
+mote__threads *mote__threads_create(int n_threads)
 {
-    mote__pool *p = calloc(1, sizeof *p);
+    mote__threads *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->n_threads = 1;
@@ -123,7 +123,7 @@ mote__pool *mote__pool_create(int n_threads)
     pthread_cond_init(&p->wake, NULL);
     p->threads = calloc(n_threads > 1 ? (size_t)n_threads - 1 : 1, sizeof *p->threads);
     if (!p->threads) {
-        mote__pool_destroy(p);
+        mote__threads_destroy(p);
         return NULL;
     }
     for (int i = 1; i < n_threads; i++) {
@@ -131,7 +131,7 @@ mote__pool *mote__pool_create(int n_threads)
         if (!s ||
             (*s = (struct start){ p, i }, pthread_create(&p->threads[i - 1], NULL, worker, s))) {
             free(s);
-            mote__pool_destroy(p);
+            mote__threads_destroy(p);
             return NULL;
         }
         p->n_threads++;
@@ -139,7 +139,7 @@ mote__pool *mote__pool_create(int n_threads)
     return p;
 }
 
-void mote__pool_destroy(mote__pool *p)
+void mote__threads_destroy(mote__threads *p)
 {
     if (!p)
         return;
@@ -155,9 +155,9 @@ void mote__pool_destroy(mote__pool *p)
     free(p);
 }
 
-int mote__pool_threads(const mote__pool *p) { return p ? p->n_threads : 1; }
+int mote__threads_count(const mote__threads *p) { return p ? p->n_threads : 1; }
 
-void mote__pool_for(mote__pool *p, size_t n, size_t grain, mote__pool_body body, void *ctx)
+void mote__threads_for(mote__threads *p, size_t n, size_t grain, mote__threads_body body, void *ctx)
 {
     if (n == 0)
         return;

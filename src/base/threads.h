@@ -8,22 +8,23 @@
 
 #include <stddef.h>
 
-typedef struct mote__pool mote__pool;
+typedef struct mote__threads mote__threads;
 
 /* n_threads >= 1 includes the calling thread. Owned by the caller. NULL: out of memory, or a thread
  * could not be created. */
-mote__pool *mote__pool_create(int n_threads);
+mote__threads *mote__threads_create(int n_threads);
 /* Stops and joins the workers; no loop may be running. NULL does nothing. */
-void mote__pool_destroy(mote__pool *pool);
+void mote__threads_destroy(mote__threads *pool);
 /* Number of threads, the caller included; 1 for a NULL pool. */
-int mote__pool_threads(const mote__pool *pool);
+int mote__threads_count(const mote__threads *pool);
 
 /* Call body(ctx, begin, end, thread) for pieces that together cover [0, n) once. A piece is a
- * multiple of `grain` iterations, except the last one. `thread` is in [0, mote__pool_threads); two
+ * multiple of `grain` iterations, except the last one. `thread` is in [0, mote__threads_count); two
  * calls with the same `thread` never overlap. Returns when all pieces are done. A NULL pool runs
  * everything in the caller. One loop at a time: a body must not start another loop on the same
  * pool, nor may two threads. */
-typedef void (*mote__pool_body)(void *ctx, size_t begin, size_t end, int thread);
-void mote__pool_for(mote__pool *pool, size_t n, size_t grain, mote__pool_body body, void *ctx);
+typedef void (*mote__threads_body)(void *ctx, size_t begin, size_t end, int thread);
+void mote__threads_for(mote__threads *pool, size_t n, size_t grain, mote__threads_body body,
+                       void *ctx);
 
 #endif

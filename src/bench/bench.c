@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "engine/engine.h"
+#include "base/clock.h"
 
 static const struct part {
     const char *name, *summary;
@@ -46,13 +47,6 @@ const char *mote_bench_part(size_t i, const char **summary)
 
 /* ---- time ---- */
 
-double mote__bench_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -72,9 +66,9 @@ mote__bench_time mote__bench_measure(const mote__bench *b, mote__bench_body body
     int n = b->runs < 100 ? b->runs : 100;
     body(ctx, env);
     for (int i = 0; i < n; i++) {
-        t[i] = mote__bench_now();
+        t[i] = mote__clock_s();
         body(ctx, env);
-        t[i] = mote__bench_now() - t[i];
+        t[i] = mote__clock_s() - t[i];
     }
     return mote__bench_median(t, n);
 }
@@ -136,11 +130,11 @@ mote__bench_pair mote__bench_in_turn(const mote__bench *b, const mote__bench_wor
     x->body(x->ctx, x->env);
     y->body(y->ctx, y->env);
     for (int i = 0; i < n; i++) {
-        double t0 = mote__bench_now();
+        double t0 = mote__clock_s();
         x->body(x->ctx, x->env);
-        double t1 = mote__bench_now();
+        double t1 = mote__clock_s();
         y->body(y->ctx, y->env);
-        double t2 = mote__bench_now();
+        double t2 = mote__clock_s();
         tx[i] = t1 - t0;
         ty[i] = t2 - t1;
         q[i] = ty[i] / tx[i];
@@ -258,7 +252,7 @@ static int measure_limits(mote__bench *b, mote__bench_limits *all, mote__bench_l
     return 0;
 }
 
-static int open_env(mote__bench *b, mote__pool *pool)
+static int open_env(mote__bench *b, mote__threads *pool)
 {
     int rc = 0;
     b->env[MOTE_BENCH_AS_RUN] = (mote__bench_env){ .kern = mote__kern(), .pool = pool };
@@ -293,9 +287,9 @@ static int run_parts(mote__bench *b, json_t *out)
             continue;
         b->part = parts[i].name;
         b->fraction = (double)done++ / (double)n;
-        double t = mote__bench_now();
+        double t = mote__clock_s();
         rc = parts[i].run(b);
-        json_object_set_new(seconds, parts[i].name, real(mote__bench_now() - t));
+        json_object_set_new(seconds, parts[i].name, real(mote__clock_s() - t));
     }
     b->part = "limits";
     if (!rc)
@@ -324,8 +318,8 @@ int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
                       .runs = p->runs > 0 ? p->runs
                               : p->quick  ? 1
                                           : 7 };
-    double start = mote__bench_now(), load = load_average();
-    mote__pool *pool = mote__pool_create(n_threads);
+    double start = mote__clock_s(), load = load_average();
+    mote__threads *pool = mote__threads_create(n_threads);
     json_t *out = json_object();
     b.rows = json_array();
     if (!pool || !out || !b.rows || open_env(&b, pool))
@@ -343,7 +337,7 @@ int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
         json_object_set_new(out, "load_average_after", real(load_average()));
         json_object_set_new(out, "peak_rss_bytes",
                             json_integer((json_int_t)usage.ru_maxrss * 1024));
-        json_object_set_new(out, "total_seconds", real(mote__bench_now() - start));
+        json_object_set_new(out, "total_seconds", real(mote__clock_s() - start));
         json_object_set(out, "rows", b.rows);
         *json = json_dumps(out, JSON_COMPACT);
         if (!*json)
@@ -354,6 +348,6 @@ int mote_bench_json(char **json, const mote_bench_params *params, mote_err *err)
     for (int i = 0; i < MOTE_BENCH_MODES; i++)
         if (b.env[i].kern)
             mote__linear_deinit(&b.env[i].linear);
-    mote__pool_destroy(pool);
+    mote__threads_destroy(pool);
     return rc;
 }

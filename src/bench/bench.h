@@ -22,7 +22,7 @@
 /* How a kernel is run: its table of functions and the threads. */
 typedef struct mote__bench_env {
     const mote__kern_ops *kern;
-    mote__pool *pool; /* NULL: one thread */
+    mote__threads *pool; /* NULL: one thread */
     mote__linear_ctx linear;
 } mote__bench_env;
 typedef enum mote__bench_mode {
@@ -78,7 +78,6 @@ int mote__bench_fail(mote__bench *b, int code, const char *fmt, ...)
 /* Report where the bench is; MOTE_ECANCELED when the caller wants it to stop. */
 int mote__bench_progress(mote__bench *b, const char *what);
 
-double mote__bench_now(void); /* seconds, monotonic */
 /* b->runs calls after one that is not timed: median, and as spread half the distance of the
  * quartiles over the median. */
 typedef void (*mote__bench_body)(void *ctx, mote__bench_env *env);
@@ -122,7 +121,7 @@ void mote__bench_floats(float *x, size_t n, uint64_t seed);
  * where it lies from *at on. */
 size_t mote__bench_mat_bytes(mote__wkind kind, size_t n_out, size_t n_in);
 mote__mat mote__bench_place(uint8_t **at, mote__wkind kind, size_t n_out, size_t n_in);
-void mote__bench_fill(mote__pool *pool, const mote__mat *m, uint64_t seed);
+void mote__bench_fill(mote__threads *pool, const mote__mat *m, uint64_t seed);
 /* Bytes a product with the matrix reads. */
 double mote__bench_mat_traffic(const mote__mat *m);
 

@@ -89,7 +89,7 @@ static void read_pieces(void *ctx, size_t begin, size_t end, int thread)
 static void run_reads(void *ctx, mote__bench_env *env)
 {
     const struct reads *r = ctx;
-    mote__pool_for(env->pool, r->bytes / PIECE, 1, read_pieces, ctx);
+    mote__threads_for(env->pool, r->bytes / PIECE, 1, read_pieces, ctx);
 }
 
 /* ---- multiply-adds: twelve independent chains cover the latency of two units ---- */
@@ -156,7 +156,7 @@ static void run_loops(void *ctx, size_t begin, size_t end, int thread)
 
 static void run_sums(void *ctx, mote__bench_env *env)
 {
-    mote__pool_for(env->pool, ((struct sums *)ctx)->n, 1, run_loops, ctx);
+    mote__threads_for(env->pool, ((struct sums *)ctx)->n, 1, run_loops, ctx);
 }
 
 /* ---- yardsticks ---- */
@@ -209,7 +209,7 @@ static mote__bench_work sums_of(struct sums *s, mote__bench_env *env, mote__benc
 {
     peak p = peak_of(which);
     double rounds = (ROUNDS + CHAINS - 1) / CHAINS * CHAINS;
-    *s = (struct sums){ p.loop, (size_t)mote__pool_threads(env->pool) * LOOPS };
+    *s = (struct sums){ p.loop, (size_t)mote__threads_count(env->pool) * LOOPS };
     return (mote__bench_work){ p.loop ? run_sums : NULL, s, env, (double)s->n * rounds * p.ops };
 }
 
@@ -239,10 +239,10 @@ static void meet(void *ctx, size_t begin, size_t end, int thread)
 
 static void run_meetings(void *ctx, mote__bench_env *env)
 {
-    size_t n = (size_t)mote__pool_threads(env->pool);
+    size_t n = (size_t)mote__threads_count(env->pool);
     for (int i = 0; i < MEETINGS; i++) {
         struct meeting m = { n };
-        mote__pool_for(env->pool, n, 1, meet, &m);
+        mote__threads_for(env->pool, n, 1, meet, &m);
     }
 }
 
@@ -265,6 +265,6 @@ void mote__bench_limits_measure(mote__bench *b, mote__bench_env *env, const uint
         if (w.body)
             *rates[i] = w.amount / mote__bench_measure(b, w.body, w.ctx, env).median;
     }
-    if (mote__pool_threads(env->pool) > 1)
+    if (mote__threads_count(env->pool) > 1)
         l->loop = mote__bench_measure(b, run_meetings, NULL, env).median / MEETINGS;
 }

@@ -36,8 +36,6 @@ void mote__bench_floats(float *x, size_t n, uint64_t seed)
 
 /* ---- random weights ---- */
 
-static size_t round64(size_t n) { return (n + 63) / 64 * 64; }
-
 static size_t code_bytes(mote__wkind kind, size_t n_out, size_t n_in)
 {
     static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
@@ -53,7 +51,8 @@ static size_t scale_bytes(mote__wkind kind, size_t n_out, size_t n_in)
 
 size_t mote__bench_mat_bytes(mote__wkind kind, size_t n_out, size_t n_in)
 {
-    return round64(code_bytes(kind, n_out, n_in)) + round64(scale_bytes(kind, n_out, n_in));
+    return mote__round64(code_bytes(kind, n_out, n_in)) +
+           mote__round64(scale_bytes(kind, n_out, n_in));
 }
 
 double mote__bench_mat_traffic(const mote__mat *m)
@@ -65,11 +64,11 @@ double mote__bench_mat_traffic(const mote__mat *m)
 mote__mat mote__bench_place(uint8_t **at, mote__wkind kind, size_t n_out, size_t n_in)
 {
     mote__mat m = { .kind = kind, .n_out = n_out, .n_in = n_in, .data = *at };
-    *at += round64(code_bytes(kind, n_out, n_in));
+    *at += mote__round64(code_bytes(kind, n_out, n_in));
     if (scale_bytes(kind, n_out, n_in)) {
         m.scale = *at;
         m.scale_stride = (n_in + 31) / 32;
-        *at += round64(scale_bytes(kind, n_out, n_in));
+        *at += mote__round64(scale_bytes(kind, n_out, n_in));
     }
     return m;
 }
@@ -107,11 +106,11 @@ static void fill_piece(void *ctx, size_t begin, size_t end, int thread)
         }
 }
 
-void mote__bench_fill(mote__pool *pool, const mote__mat *m, uint64_t seed)
+void mote__bench_fill(mote__threads *pool, const mote__mat *m, uint64_t seed)
 {
     struct fill f = { m, seed, code_bytes(m->kind, m->n_out, m->n_in),
                       -(int)(log2((double)m->n_in) / 2 + 0.5) };
-    mote__pool_for(pool, (f.bytes + FILL_PIECE - 1) / FILL_PIECE, 1, fill_piece, &f);
+    mote__threads_for(pool, (f.bytes + FILL_PIECE - 1) / FILL_PIECE, 1, fill_piece, &f);
     size_t n = scale_bytes(m->kind, m->n_out, m->n_in);
     int exponent = f.exponent - (m->kind == MOTE_W_FP8 ? 7 : 2);
     /* a row of one tile has the scale of its neighbours: where rows are long the sum evens its many

@@ -49,7 +49,7 @@ static void run_indexer(void *ctx, mote__bench_env *env)
 {
     indexer *x = ctx;
     x->kern = env->kern;
-    mote__pool_for(env->pool, x->n_tiles, TILES_AT_ONCE, score_tiles, x);
+    mote__threads_for(env->pool, x->n_tiles, TILES_AT_ONCE, score_tiles, x);
 }
 
 static int check_indexer(mote__bench *b, indexer *x)
@@ -278,10 +278,10 @@ static void run_attention(void *ctx, mote__bench_env *env)
 {
     attention *x = ctx;
     x->kern = env->kern;
-    x->groups = (size_t)mote__pool_threads(env->pool);
+    x->groups = (size_t)mote__threads_count(env->pool);
     for (int i = 0; i < (x->n_all ? 1 : REPEAT); i++) {
         x->list++;
-        mote__pool_for(env->pool, x->groups, 1, attend_groups, x);
+        mote__threads_for(env->pool, x->groups, 1, attend_groups, x);
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "bench/synthetic.h"
 #include "engine/engine.h"
+#include "base/clock.h"
 
 enum { DEPTHS = 4, SESSIONS = 8, PREFILL_DEPTH = 8192, PREFILL_ROWS = 512 };
 
@@ -87,15 +88,15 @@ static int check_token(published *x, size_t depth)
     mote__net *net = &x->s.net;
     double unused[MOTE_STAGES] = { 0 };
     int rc = token(x, depth, x->logits, unused, NULL, NULL);
-    mote__pool *pool = net->pool;
+    mote__threads *pool = net->threads;
     const mote__kern_ops *kern = net->kern, *other = b->env[MOTE_BENCH_AVX2].kern
                                                          ? b->env[MOTE_BENCH_AVX2].kern
                                                          : kern;
-    net->pool = NULL;
+    net->threads = NULL;
     net->kern = other;
     if (!rc)
         rc = token(x, depth, x->again, unused, NULL, NULL);
-    net->pool = pool;
+    net->threads = pool;
     net->kern = kern;
     if (rc)
         return mote__bench_fail(b, rc, "out of memory in a pass");
@@ -133,9 +134,9 @@ static double read_rate(published *x)
     size_t most = (size_t)1 << 30;
     mote__bench_work w = mote__bench_reads(x->b, x->s.memory,
                                            x->s.memory_bytes < most ? x->s.memory_bytes : most);
-    double t = mote__bench_now();
+    double t = mote__clock_s();
     w.body(w.ctx, w.env);
-    return w.amount / (mote__bench_now() - t);
+    return w.amount / (mote__clock_s() - t);
 }
 
 static int stage_rows(published *x, size_t depth, double stages[][100], int n)
@@ -237,14 +238,14 @@ static void note_f32(void *ctx, size_t layer, const char *name, const float *dat
 {
     struct stamps *s = ctx;
     if (!strcmp(name, "q"))
-        s->q = s->topk = mote__bench_now();
+        s->q = s->topk = mote__clock_s();
 }
 static void note_i32(void *ctx, size_t layer, const char *name, const int32_t *data, size_t rows,
                      size_t cols)
 {
     struct stamps *s = ctx;
     if (!strcmp(name, "topk"))
-        s->topk = mote__bench_now();
+        s->topk = mote__clock_s();
 }
 
 /* seconds[0]: indexer and top-k, [1]: attention over the chosen entries; the 40 layers' sums */
@@ -256,6 +257,7 @@ static int cache_work(published *x, size_t depth, double *seconds)
     mote__extent extent = {
         .seq = &x->long_seq.seq, .pos = depth - 1, .n = 1, .publish_from = UINT64_MAX
     };
+    const mote__tile all = { .n = 1 };
     mote__synthetic_seq_at(&x->long_seq, depth - 1);
     int rc = mote__pass_begin(p, &extent, 1);
     seconds[0] = seconds[1] = 0;
@@ -266,12 +268,12 @@ static int cache_work(published *x, size_t depth, double *seconds)
         if ((rc = b->ops->window(b, l)))
             break;
         x->thin.net.trace = &trace;
-        rc = b->ops->queries(b, l);
+        rc = b->ops->queries(b, l, all);
         if (!rc && (plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX))
-            rc = b->ops->select(b, l);
+            rc = b->ops->select(b, l, all);
         if (!rc)
-            rc = b->ops->attend(b, l);
-        double end = mote__bench_now();
+            rc = b->ops->attend(b, l, all);
+        double end = mote__clock_s();
         x->thin.net.trace = NULL;
         seconds[0] += mote__stage_count[l] * (at.topk - at.q);
         seconds[1] += mote__stage_count[l] * (end - at.topk);
@@ -288,14 +290,14 @@ static void run_cache_work(void *ctx, mote__bench_env *env)
 {
     struct cache_mode *m = ctx;
     mote__net *net = &m->x->thin.net;
-    mote__pool *pool = net->pool;
+    mote__threads *pool = net->threads;
     const mote__kern_ops *kern = net->kern;
     double part[2];
-    net->pool = env->pool;
+    net->threads = env->pool;
     net->kern = env->kern;
     int rc = cache_work(m->x, m->depth, part);
     m->rc = rc ? rc : m->rc;
-    net->pool = pool;
+    net->threads = pool;
     net->kern = kern;
 }
 

@@ -11,10 +11,13 @@
 #include "bench/bench.h"
 #include "base/map.h"
 #include "engine/engine.h"
+#include "base/clock.h"
+#include "base/path.h"
 
 static int open_model(mote__bench *b, mote_model **m, int n_threads)
 {
     mote_model_params p = { .n_threads = n_threads, .weights = b->params->weights };
+    memcpy(p.place, b->params->place, sizeof p.place);
     return mote_model_open(m, b->params->model, &p, b->err);
 }
 
@@ -52,10 +55,10 @@ static int prefill_mode(mote__bench *b, mote_model *m, mote_prefill mode, size_t
     if (!rc)
         rc = mote_session_mark(s, b->err);
     for (int i = -1; i < runs && !rc; i++) {
-        double start = mote__bench_now();
+        double start = mote__clock_s();
         rc = feed(b, m, s, depth, n, MOTE_LOGITS_LAST);
         if (i >= 0)
-            seconds[i] = mote__bench_now() - start;
+            seconds[i] = mote__clock_s() - start;
         if (!rc)
             rc = mote_session_truncate(s, depth, MOTE_REPLAY_EXACT, NULL, b->err);
     }
@@ -87,9 +90,9 @@ static int prompt_row(mote__bench *b, mote_model *m, size_t n)
             mote_session *s = NULL;
             if ((rc = mote_session_create(&s, m, &p, b->err)))
                 break;
-            double start = mote__bench_now();
+            double start = mote__clock_s();
             rc = feed(b, m, s, 0, n, MOTE_LOGITS_LAST);
-            seconds[full][i] = mote__bench_now() - start;
+            seconds[full][i] = mote__clock_s() - start;
             mote_session_destroy(s);
         }
         quotient[i] = seconds[1][i] / seconds[0][i];
@@ -149,10 +152,10 @@ static int decode(mote__bench *b, mote_model *m, mote_session *s, size_t from, s
     for (size_t i = 0; i < n && !rc; i++) {
         int32_t id = token_at(m, from + i);
         mote_feed f = { .session = s, .ids = &id, .n_ids = 1, .logits = MOTE_LOGITS_LAST };
-        double start = mote__bench_now();
+        double start = mote__clock_s();
         rc = mote_run(m, &f, 1, NULL, NULL, b->err);
         if (seconds)
-            seconds[i] = mote__bench_now() - start;
+            seconds[i] = mote__clock_s() - start;
     }
     return rc;
 }
@@ -252,12 +255,12 @@ static int decode_rows(mote__bench *b, mote_model *m)
                                     "decode", shape, 1 / t.median, "tokens/s", NAN, NAN, NAN, t, 0,
                                     "nano's weights stay in the caches: no read limit" });
     mote__net *net = &m->net;
-    mote__pool *pool = net->pool;
+    mote__threads *pool = net->threads;
     const mote__kern_ops *kern = net->kern;
     if (!rc && b->n_threads > 1) {
-        net->pool = NULL;
+        net->threads = NULL;
         rc = decode_time(b, m, s, at, n, &one);
-        net->pool = pool;
+        net->threads = pool;
         if (!rc)
             rc = mote__bench_add(b, &(mote__bench_row){ "decode, threads",
                                                         shape,
@@ -316,7 +319,7 @@ typedef struct profile {
 
 static void note(profile *p, const char *name)
 {
-    double now = mote__bench_now();
+    double now = mote__clock_s();
     for (size_t i = 0; i < MARKS; i++)
         /* the time of a name that stands for no part goes to the next one */
         if (!strcmp(marks[i].tensor, name)) {
@@ -327,7 +330,7 @@ static void note(profile *p, const char *name)
 static void on_enter(void *ctx, size_t layer, float *h, float *mix, size_t n)
 {
     profile *p = ctx;
-    double now = mote__bench_now();
+    double now = mote__clock_s();
     p->between += now - p->last;
     p->last = now;
 }
@@ -354,15 +357,15 @@ static int profile_rows(mote__bench *b, mote_model *m)
     if (!rc)
         rc = decode(b, m, s, depth, 8, NULL);
     m->net.trace = &trace;
-    double total = mote__bench_now();
+    double total = mote__clock_s();
     p.last = total;
     for (size_t i = 0; i < n && !rc; i++) {
         rc = decode(b, m, s, depth + 8 + i, 1, NULL);
-        double now = mote__bench_now();
+        double now = mote__clock_s();
         p.between += now - p.last;
         p.last = now;
     }
-    total = mote__bench_now() - total;
+    total = mote__clock_s() - total;
     m->net.trace = NULL;
     mote_session_destroy(s);
     for (size_t i = 0; i <= MARKS && !rc; i++) {
@@ -408,15 +411,15 @@ int mote__bench_load(mote__bench *b)
     for (int i = -1; i < n && !rc; i++) { /* the first one warms the page cache */
         mote_model *m = NULL;
         mote_session *s = NULL;
-        double t0 = mote__bench_now(), t1 = t0, t2 = t0;
+        double t0 = mote__clock_s(), t1 = t0, t2 = t0;
         rc = open_model(b, &m, b->n_threads);
         if (!rc) {
-            t1 = mote__bench_now();
+            t1 = mote__clock_s();
             rc = mote_session_create(&s, m, NULL, b->err);
         }
         if (!rc)
             rc = feed(b, m, s, 0, 1, MOTE_LOGITS_LAST);
-        t2 = mote__bench_now();
+        t2 = mote__clock_s();
         mote_session_destroy(s);
         mote_model_close(m);
         if (i >= 0) {
@@ -461,10 +464,10 @@ static int text_row(mote__bench *b, mote_model *m, const char *path)
     rc = bytes ? 0 : mote__bench_fail(b, MOTE_EINVAL, "%s: the text is empty", path);
     for (int i = -1; i < n && !rc; i++) {
         int32_t *ids = NULL;
-        double start = mote__bench_now();
+        double start = mote__clock_s();
         rc = mote_encode(m, (const char *)map.data, bytes, MOTE_ENCODE_PLAIN, &ids, &n_ids, b->err);
         if (i >= 0)
-            seconds[i] = mote__bench_now() - start;
+            seconds[i] = mote__clock_s() - start;
         size_t at = 0; /* the tokens spell the text */
         for (size_t k = 0; i < 0 && k < n_ids && !rc; k++) {
             size_t len = 0;
@@ -508,8 +511,8 @@ int mote__bench_tokenizer(mote__bench *b)
     mote_model *m = NULL;
     mote_model_params mp = { .n_threads = 1, .tokenizer_only = 1 };
     int rc = mote_model_open(&m, p->model, &mp, b->err);
-    char path[4200];
-    snprintf(path, sizeof path, "%s/heldout.txt", p->model);
+    char path[MOTE_PATH_ROOM];
+    mote__path_join(path, p->model, "heldout.txt");
     for (size_t i = 0; i < p->n_texts && !rc; i++)
         rc = text_row(b, m, p->texts[i]);
     FILE *f = p->n_texts == 0 ? fopen(path, "re") : NULL;

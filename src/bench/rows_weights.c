@@ -188,7 +188,7 @@ static void triple(experts *x, mote__bench_env *env, size_t first, size_t count)
 {
     mote__linear_job jobs[2 * AT_ONCE];
     size_t n = x->n_rows, step = n * x->inter;
-    x->net.pool = env->pool;
+    x->net.threads = env->pool;
     x->net.kern = env->kern;
     for (size_t i = 0; i < count; i++) {
         const mote__expert *e = &(x->net.published ? x->pairs : x->e)[(first + i) % x->n_experts];
@@ -302,7 +302,7 @@ static int many_tokens(mote__bench *b, experts *x, size_t n, const char *why)
 
 static int place_experts(mote__bench *b, experts *x, uint8_t *at)
 {
-    mote__pool *pool = b->env[MOTE_BENCH_AS_RUN].pool;
+    mote__threads *pool = b->env[MOTE_BENCH_AS_RUN].pool;
     for (size_t i = 0; i < x->n_experts; i++) {
         x->e[i].w1 = mote__bench_place(&at, MOTE_W_MXFP4, x->inter, x->hidden);
         x->e[i].w2 = mote__bench_place(&at, MOTE_W_MXFP4, x->hidden, x->inter);

@@ -23,11 +23,10 @@ typedef struct mote_bench_params {
     /* 0: as in mote_model_params; 0: 7 */
     int n_threads, runs;
     /* of `model`; everything else lies in huge pages */
-    mote_weights weights;
+    mote_weights weights, place[MOTE_WEIGHT_GROUPS];
     /* 1: tiny shapes, in seconds: does it work, not how fast */
     int quick;
-    /* may be NULL; non-zero cancels */
-    int (*progress)(void *ctx, const char *what, double fraction);
+    mote_progress progress; /* may be NULL */
     void *progress_ctx;
 } mote_bench_params;
 /* Kernels and whole steps as ratios to limits of the machine measured in the same run. Each answer

@@ -1,4 +1,5 @@
 #include "bench/synthetic.h"
+#include "model/catalog.h"
 #include "model/kv_shape.h"
 
 #include <math.h>
@@ -6,11 +7,14 @@
 #include <string.h>
 
 #include "num/formats.h"
+#include "base/clock.h"
 
 const char *const mote__stage_name[MOTE_STAGES] = { "window",  "full ratio 2", "full ratio 1",
                                                     "reindex", "reuse",        "publish",
                                                     "engram",  "embedding",    "head" };
 const double mote__stage_count[MOTE_STAGES] = { 2, 3, 1, 4, 30, 1, 2, 1, 1 };
+
+enum { ENGRAM_ROWS = 10007 }; /* of each table of an n-gram and a head */
 
 /* ---- configuration ---- */
 
@@ -81,6 +85,7 @@ static int configure(mote__bench *b, mote__config *c, int thin)
         c->engram_heads = small ? 2 : 8;
         c->engram_head_dim = small ? 32 : 256;
         c->engram_pad_token = 2;
+        c->engram_rows[0] = (c->engram_max_ngram - 1) * c->engram_heads * ENGRAM_ROWS;
     }
     return rc;
 }
@@ -91,7 +96,7 @@ struct maker {
     mote__synthetic *s;
     uint8_t *base; /* NULL while counting */
     size_t used, floats;
-    mote__pool *pool;
+    mote__threads *pool;
     uint64_t seed;
 };
 
@@ -123,109 +128,118 @@ static float *vector(struct maker *m, size_t n, float base, float spread)
     return v;
 }
 
-static mote__expert expert(struct maker *m, mote__stage stage, mote__wkind kind)
+/* A matrix as published: its dtype says the kind. */
+static mote__wkind kind_of(mote__dtype published)
 {
-    const mote__config *c = &m->s->net.config;
-    mote__expert e;
-    e.w1 = matrix(m, stage, kind, c->moe_intermediate_size, c->hidden_size);
-    e.w2 = matrix(m, stage, kind, c->hidden_size, c->moe_intermediate_size);
-    e.w3 = matrix(m, stage, kind, c->moe_intermediate_size, c->hidden_size);
-    return e;
+    return published == MOTE_DT_F32       ? MOTE_W_F32
+           : published == MOTE_DT_BF16    ? MOTE_W_BF16
+           : published == MOTE_DT_F8_E4M3 ? MOTE_W_FP8
+                                          : MOTE_W_MXFP4;
 }
 
-static mote__hc hyper(struct maker *m, mote__stage stage)
+/* Around what random vectors lie. */
+static float *vector_of(struct maker *m, const mote__expected *e)
 {
-    const mote__config *c = &m->s->net.config;
-    size_t n = c->hc_mult, mixes = (2 + n) * n;
-    return (mote__hc){ matrix(m, stage, MOTE_W_F32, mixes, n * c->hidden_size),
-                       vector(m, mixes, 0, 0.5f), vector(m, 3, 0.5f, 0) };
-}
-
-static void make_layer(struct maker *m, size_t layer)
-{
-    const mote__config *c = &m->s->net.config;
-    const mote__layer_plan *p = &m->s->net.plan[layer];
-    mote__layer_weights *L = &m->s->layers[layer];
-    mote__stage stage = (mote__stage)layer,
-                makes = p->role == MOTE_ROLE_FULL && p->decoder ? MOTE_STAGE_PUBLISH : stage;
-    size_t d = c->hidden_size, wide = c->n_heads * c->head_dim, low = c->o_groups * c->o_lora_rank;
-    L->attn_norm = vector(m, d, 1, 0.2f);
-    L->ffn_norm = vector(m, d, 1, 0.2f);
-    L->q_norm = vector(m, c->q_lora_rank, 1, 0.2f);
-    L->kv_norm = vector(m, c->head_dim, 1, 0.2f);
-    L->sink = vector(m, c->n_heads, 0, 1);
-    L->wq_a = matrix(m, stage, MOTE_W_FP8, c->q_lora_rank, d);
-    L->wq_b = matrix(m, stage, MOTE_W_FP8, wide, c->q_lora_rank);
-    L->wkv = matrix(m, stage, MOTE_W_FP8, c->head_dim, d);
-    L->wo_a = matrix(m, stage, MOTE_W_FP8, low, wide / c->o_groups);
-    L->wo_b = matrix(m, stage, MOTE_W_FP8, d, low);
-    if (p->role == MOTE_ROLE_FULL) {
-        L->c_wkv = matrix(m, makes, MOTE_W_BF16, c->head_dim, d);
-        if (p->ratio > 1)
-            L->c_gate = matrix(m, makes, MOTE_W_BF16, c->head_dim, d);
-        L->c_norm = vector(m, c->head_dim, 1, 0.2f);
-        L->i_wk = matrix(m, makes, MOTE_W_BF16, c->index_head_dim, c->head_dim);
-        L->i_norm = vector(m, c->index_head_dim, 1, 0.2f);
+    size_t n = e->dims[0] * (e->n_dims == 2 ? e->dims[1] : 1);
+    switch (e->id) {
+    case MOTE_T_SINK: return vector(m, n, 0, 1);
+    case MOTE_T_HC_ATTN_BASE:
+    case MOTE_T_HC_FFN_BASE: return vector(m, n, 0, 0.5f);
+    case MOTE_T_HC_ATTN_SCALE:
+    case MOTE_T_HC_FFN_SCALE: return vector(m, n, 0.5f, 0);
+    case MOTE_T_GATE_BIAS: return vector(m, n, 0, 0.01f);
+    default: return vector(m, n, 1, 0.2f);
     }
-    if (p->role == MOTE_ROLE_FULL || p->role == MOTE_ROLE_REINDEX) {
-        L->i_wq = matrix(m, stage, MOTE_W_FP8, c->index_n_heads * c->index_head_dim,
-                         c->q_lora_rank);
-        L->i_w = matrix(m, stage, MOTE_W_BF16, c->index_n_heads, d);
-    }
-    L->hc_attn = hyper(m, stage);
-    L->hc_ffn = hyper(m, stage);
-    L->gate = matrix(m, stage, MOTE_W_BF16, c->n_routed_experts, d);
-    L->gate_bias = vector(m, c->n_routed_experts, 0, 0.01f);
-    L->shared = expert(m, stage, MOTE_W_FP8);
-    L->experts = m->s->experts + layer * c->n_routed_experts;
 }
 
-static void make_engram(struct maker *m)
+/* What the decoder's first layer needs for its entries alone is another stage's. */
+static mote__stage stage_of(const struct maker *m, const mote__expected *e)
 {
-    mote__net *net = &m->s->net;
-    const mote__config *c = &net->config;
-    mote__layer_weights *L = &m->s->layers[0];
-    size_t n = (c->engram_max_ngram - 1) * c->engram_heads, dim = c->engram_head_dim, prime = 10007;
-    mote__mat table = matrix(m, MOTE_STAGE_ENGRAM, MOTE_W_FP8, n * prime, dim);
-    /* rows have their own scales per 32 values, which a tile's layout does not have: a second run
-     * of bytes */
-    size_t scales_at = m->used;
-    m->used += (n * prime * dim / 32 + 63) / 64 * 64;
-    L->e_wkv = matrix(m, MOTE_STAGE_ENGRAM, MOTE_W_FP8, c->hidden_size * (c->hc_mult + 1), n * dim);
-    L->e_qk = vector(m, c->hc_mult * c->hidden_size, 1, 0.2f);
+    const mote__layer_plan *p = &m->s->net.plan[e->layer < 0 ? 0 : e->layer];
+    int makes_kv = e->id == MOTE_T_C_WKV || e->id == MOTE_T_C_GATE || e->id == MOTE_T_I_WK;
+    return e->id == MOTE_T_HEAD                                  ? MOTE_STAGE_HEAD
+           : e->cls == MOTE_TC_ENGRAM                            ? MOTE_STAGE_ENGRAM
+           : makes_kv && p->role == MOTE_ROLE_FULL && p->decoder ? MOTE_STAGE_PUBLISH
+                                                                 : (mote__stage)e->layer;
+}
+
+/* The rows of the Engram table have their own scales per 32 values, which a tile's layout does not
+ * have: a second run of bytes. */
+static void make_table(struct maker *m, mote__mat *table, size_t n_rows, size_t dim)
+{
+    const mote__config *c = &m->s->net.config;
+    *table = matrix(m, MOTE_STAGE_ENGRAM, MOTE_W_FP8, n_rows, dim);
+    size_t scales_at = m->used, n_scales = n_rows * dim / 32;
+    m->used += (n_scales + 63) / 64 * 64;
     if (!m->base)
         return;
     uint8_t *scales = m->base + scales_at;
-    m->s->dense_bytes[MOTE_STAGE_ENGRAM] = mote__bench_mat_traffic(&L->e_wkv) +
-                                           (double)(n * (dim + dim / 32));
-    m->s->dense_flops[MOTE_STAGE_ENGRAM] = 2.0 * (double)L->e_wkv.n_out * (double)L->e_wkv.n_in;
-    memset(scales, 119, n * prime * dim / 32);
-    L->e_codes = table.data;
-    L->e_scales = scales;
-    mote__engram_table *t = &net->engram[0];
-    for (size_t i = 0; i < n; i++) {
-        t->primes[i] = prime;
-        t->offsets[i] = i * prime;
+    memset(scales, 119, n_scales);
+    table->scale = scales;
+    table->scale_stride = dim / 32;
+    /* a token reads some rows */
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads;
+    m->s->dense_bytes[MOTE_STAGE_ENGRAM] += (double)(n * (dim + dim / 32)) -
+                                            mote__bench_mat_traffic(&(mote__mat){
+                                                .kind = MOTE_W_FP8, .n_out = n_rows, .n_in = dim });
+    m->s->dense_flops[MOTE_STAGE_ENGRAM] -= 2.0 * (double)n_rows * (double)dim;
+}
+
+/* All that the table of names has for the configuration, but for routed experts, of which a set
+ * serves all layers, and what is no matter of speed. */
+static int make_tensor(void *ctx, const mote__expected *e)
+{
+    struct maker *m = ctx;
+    mote__weights *w = &m->s->net.weights;
+    if (e->is_scale || e->cls == MOTE_TC_EXPERT || e->id == MOTE_T_EMBED ||
+        mote__catalog(e->id)->form == MOTE_FORM_FACTOR)
+        return 0;
+    void *member = mote__catalog_member(w, e->id, (size_t)e->layer, 0);
+    switch (mote__catalog(e->id)->form) {
+    case MOTE_FORM_MATRIX:
+        *(mote__mat *)member = matrix(m, stage_of(m, e), kind_of(e->dtype), e->dims[0], e->dims[1]);
+        break;
+    case MOTE_FORM_TABLE: make_table(m, member, e->dims[0], e->dims[1]); break;
+    default: *(float **)member = vector_of(m, e); break;
     }
-    for (size_t i = 0; i < MOTE_ENGRAM_MAX_NGRAM; i++)
-        t->multipliers[i] = (int64_t)(mote__bench_random(77, i) >> 24 | 1);
-    t->n_rows = n * prime;
+    return 0;
+}
+
+static mote__expert expert(struct maker *m, mote__stage stage)
+{
+    const mote__config *c = &m->s->net.config;
+    mote__expert e;
+    e.w1 = matrix(m, stage, MOTE_W_MXFP4, c->moe_intermediate_size, c->hidden_size);
+    e.w2 = matrix(m, stage, MOTE_W_MXFP4, c->hidden_size, c->moe_intermediate_size);
+    e.w3 = matrix(m, stage, MOTE_W_MXFP4, c->moe_intermediate_size, c->hidden_size);
+    return e;
 }
 
 static void make_all(struct maker *m)
 {
     mote__net *net = &m->s->net;
-    const mote__config *c = &net->config;
-    net->weights.head = matrix(m, MOTE_STAGE_HEAD, MOTE_W_BF16, c->vocab_size, c->hidden_size);
+    mote__expected_tensors(&net->config, make_tensor, m);
     /* a row each; the second gigabyte would only be memory */
     net->weights.embed = net->weights.head;
-    net->weights.norm = vector(m, c->hidden_size, 1, 0.2f);
     for (size_t l = 0; l < MOTE_SYNTHETIC_LAYERS; l++)
-        make_layer(m, l);
+        m->s->layers[l].experts = m->s->experts + l * net->config.n_routed_experts;
     for (size_t e = 0; e < m->s->n_set; e++)
-        m->s->set[e] = expert(m, MOTE_STAGES - 1, MOTE_W_MXFP4);
-    if (c->n_engram_layers)
-        make_engram(m);
+        m->s->set[e] = expert(m, MOTE_STAGES - 1);
+}
+
+/* Hashes that are as good as any: each n-gram's table has as many rows. */
+static void make_hashes(mote__net *net)
+{
+    const mote__config *c = &net->config;
+    size_t n = (c->engram_max_ngram - 1) * c->engram_heads;
+    mote__engram_table *t = &net->engram[0];
+    for (size_t i = 0; i < n; i++) {
+        t->primes[i] = ENGRAM_ROWS;
+        t->offsets[i] = i * ENGRAM_ROWS;
+    }
+    for (size_t i = 0; i < MOTE_ENGRAM_MAX_NGRAM; i++)
+        t->multipliers[i] = (int64_t)(mote__bench_random(77, i) >> 24 | 1);
+    t->n_rows = n * ENGRAM_ROWS;
 }
 
 int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *env, int thin)
@@ -239,7 +253,7 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     mote__plan_init(net->plan, c);
     net->plan[0].engram = -1; /* the lookup is timed by itself */
     net->kern = env->kern;
-    net->pool = env->pool;
+    net->threads = env->pool;
     net->meter = &s->meter;
     net->weights = (mote__weights){ .layers = s->layers,
                                     .n_layers = MOTE_SYNTHETIC_LAYERS,
@@ -263,6 +277,8 @@ int mote__synthetic_open(mote__bench *b, mote__synthetic *s, mote__bench_env *en
     }
     struct maker make = { .s = s, .base = s->memory, .pool = env->pool, .seed = 1000 };
     make_all(&make);
+    if (c->n_engram_layers)
+        make_hashes(net);
     /* what the set cost went to the head's account: take it back */
     const mote__expert *x = &s->set[0];
     s->expert_bytes = mote__bench_mat_traffic(&x->w1) + mote__bench_mat_traffic(&x->w2) +
@@ -347,8 +363,8 @@ int mote__synthetic_seq_open(mote__bench *b, mote__synthetic *s, mote__synthetic
     if (!rc && from)
         rc = mote__kv_cache_fork(&q->seq.kv, &from->seq.kv, n_tokens - 1);
     if (!rc && !from && !(rc = mote__kv_reserve(&q->seq.kv, 0, n_tokens)))
-        mote__pool_for(s->net.pool, q->seq.kv.n_blocks, 1, fill_blocks,
-                       &(struct random_blocks){ &q->seq.kv, seed });
+        mote__threads_for(s->net.threads, q->seq.kv.n_blocks, 1, fill_blocks,
+                          &(struct random_blocks){ &q->seq.kv, seed });
     if (rc) {
         mote__synthetic_seq_close(q);
         return mote__bench_fail(b, MOTE_ENOMEM, "out of memory for a cache of %zu tokens",
@@ -396,7 +412,7 @@ void mote__synthetic_seq_at(mote__synthetic_seq *q, size_t held)
 
 static double since(double *t)
 {
-    double now = mote__bench_now(), d = now - *t;
+    double now = mote__clock_s(), d = now - *t;
     *t = now;
     return d;
 }
@@ -431,7 +447,7 @@ int mote__synthetic_pass(mote__synthetic *s, mote__synthetic_seq **seqs, size_t 
         extents[i] = (mote__extent){
             .seq = &seqs[i]->seq, .pos = held, .n = n, .publish_from = held
         };
-    double t = mote__bench_now();
+    double t = mote__clock_s();
     int rc = mote__pass_begin(p, extents, n_seqs);
     if (rc)
         return rc;

@@ -33,55 +33,38 @@
 
 enum { HISTORY_VERSION = 1 };
 
-int cli_chat_save_ids(chat *c, mote_err *err)
-{
-    size_t n = mote_session_length(c->session);
-    int32_t *ids = realloc(c->saved_ids, (n ? n : 1) * sizeof *ids);
-    if (!ids)
-        return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n);
-    if (n)
-        memcpy(ids, mote_session_tokens(c->session), n * sizeof *ids);
-    c->saved_ids = ids;
-    c->n_saved = n;
-    c->saved_mark = c->mark_tokens;
-    c->saved_mark_origin = c->mark_origin;
-    c->saved_origin = mote_session_origin(c->session);
-    c->saved_approximate = c->approximate;
-    return MOTE_OK;
-}
-
 /* ---- reading ---- */
 /* Without a word about it, or of another mode, windows begin as in one step over all of it. */
 static void take_origins(chat *c, const json_t *root)
 {
     const json_t *origins = json_object_get(root, "origins");
     const char *mode = json_string_value(json_object_get(root, "prefill"));
-    json_int_t at[2] = { (json_int_t)c->n_saved, (json_int_t)c->n_saved };
+    json_int_t at[2] = { (json_int_t)c->talk.saved.n, (json_int_t)c->talk.saved.n };
     for (size_t i = 0; i < 2 && mode && !strcmp(mode, cli_prefill_names[c->a->prefill]); i++)
         if (json_integer_value(json_array_get(origins, i)) > 0)
             at[i] = json_integer_value(json_array_get(origins, i));
         else if (json_is_integer(json_array_get(origins, i)))
             at[i] = 0;
-    c->saved_mark_origin = (size_t)at[0];
-    c->saved_origin = (size_t)at[1];
-    c->saved_approximate = json_is_false(json_object_get(root, "exact"));
+    c->talk.saved.mark_origin = (size_t)at[0];
+    c->talk.saved.origin = (size_t)at[1];
+    c->talk.saved.approximate = json_is_false(json_object_get(root, "exact"));
 }
 
 static int take_ids(chat *c, const json_t *ids, json_int_t mark, mote_err *err)
 {
     size_t n = json_array_size(ids);
-    c->saved_ids = malloc((n ? n : 1) * sizeof *c->saved_ids);
-    if (!c->saved_ids)
+    c->talk.saved.ids = malloc((n ? n : 1) * sizeof *c->talk.saved.ids);
+    if (!c->talk.saved.ids)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu token ids", n);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) > INT32_MAX)
             return mote__fail(err, MOTE_EFORMAT, "%s: ids[%zu]: not a token id", c->history, i);
-        c->saved_ids[i] = (int32_t)json_integer_value(id);
+        c->talk.saved.ids[i] = (int32_t)json_integer_value(id);
     }
-    c->n_saved = n;
-    c->saved_mark = mark > 0 && (size_t)mark <= n ? (size_t)mark : 0;
+    c->talk.saved.n = n;
+    c->talk.saved.mark = mark > 0 && (size_t)mark <= n ? (size_t)mark : 0;
     return MOTE_OK;
 }
 
@@ -182,15 +165,15 @@ int cli_chat_load_history(chat *c, mote_err *err)
 static json_t *history_json(const chat *c)
 {
     json_t *ids = json_array();
-    for (size_t i = 0; i < c->n_saved; i++)
-        json_array_append_new(ids, json_integer(c->saved_ids[i]));
-    int whole = json_array_size(ids) == c->n_saved;
+    for (size_t i = 0; i < c->talk.saved.n; i++)
+        json_array_append_new(ids, json_integer(c->talk.saved.ids[i]));
+    int whole = json_array_size(ids) == c->talk.saved.n;
     json_t *o = json_pack("{s:i, s:O?, s:O, s:o, s:I, s:I, s:s, s:[I, I], s:b}", "version",
                           HISTORY_VERSION, "system", c->system, "messages", c->messages, "ids", ids,
-                          "mark", (json_int_t)c->saved_mark, "turns", (json_int_t)c->n_turns,
+                          "mark", (json_int_t)c->talk.saved.mark, "turns", (json_int_t)c->n_turns,
                           "prefill", cli_prefill_names[c->a->prefill], "origins",
-                          (json_int_t)c->saved_mark_origin, (json_int_t)c->saved_origin, "exact",
-                          !c->saved_approximate);
+                          (json_int_t)c->talk.saved.mark_origin, (json_int_t)c->talk.saved.origin,
+                          "exact", !c->talk.saved.approximate);
     return whole ? o : (json_decref(o), NULL);
 }
 

@@ -40,7 +40,7 @@ int cli_chat_terminal(chat *c)
     }
     if (c->interactive) {
         cli_say("%s, %s layers; /help lists the commands", c->info.family,
-                cli_count(c->info.n_layers));
+                cli_count(c->info.n_layers).s);
         if (json_array_size(c->messages))
             cli_say("(going on after %zu messages)", json_array_size(c->messages));
     }

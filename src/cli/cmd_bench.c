@@ -16,22 +16,21 @@ enum { O_GEOMETRY = 256, O_ONLY, O_QUICK, O_RUNS, O_TEXT, O_LIST };
 static const cli_usage usage = {
     .command = "bench",
     .operands = "[MODEL]",
-    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's "
-             "limits are measured in the same run with\n"
-             "the same threads, and every row is a ratio to one of them. MODEL is a small "
-             "checkpoint for the end-to-end rows of the\n"
-             "parts nano, load and tokenizer, which are left out without it.",
+    .about = "How fast mote is on this machine. Each answer is checked first; then the machine's\n"
+             "limits are measured in the same run with the same threads, and every row is a ratio\n"
+             "to one of them. MODEL is a small checkpoint for the end-to-end rows of the parts\n"
+             "nano, load and tokenizer, which are left out without it.",
     .opts =
         (const cli_opt[]){
             { O_GEOMETRY, "geometry", "NAME",
-              "published: kernels and a whole model of the published shapes, with random weights "
-              "and caches;\n"
+              "published: kernels and a whole model of the published shapes, with random\n"
+              "weights and caches;\n"
               "nano: MODEL, end to end; default: both" },
             { O_ONLY, "only", "LIST", "parts to run, e.g. weights,topk (--list shows them)" },
             { O_LIST, "list", NULL, "list the parts and exit" },
             { O_RUNS, "runs", "N", "timed runs of each row, 1-99, default 7: the median counts" },
             { O_TEXT, "text", "FILE",
-              "text for the tokenizer row, at least 4 MB for its target; may be given several "
+              "text for the tokenizer row, at least 4 MB for its target; may be given several\n"
               "times;\n"
               "default: MODEL/heldout.txt" },
             { O_QUICK, "quick", NULL,
@@ -41,10 +40,9 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_HELP,
             CLI_ROW_END },
-    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is "
-             "half the distance of the quartiles over\n"
-             "the median. The default run takes minutes and under 6 GB of memory; run it on a "
-             "quiet machine.\n"
+    .notes = "ratio is what the target is about: value / limit, or what the note says. spread is\n"
+             "half the distance of the quartiles over the median. The default run takes minutes\n"
+             "and under 6 GB of memory; run it on a quiet machine.\n"
              "\n"
              "examples:\n"
              "  mote bench models/nano\n"
@@ -86,7 +84,7 @@ static const char *text_of(const json_t *o, const char *key)
 }
 
 /* three or four digits, whatever the size */
-static const char *figure(double v)
+static cli_text figure(double v)
 {
     double size = fabs(v);
     return cli_fixed(v, size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
@@ -97,10 +95,10 @@ static void print_limits(const char *what, const json_t *l)
     if (!l)
         return;
     printf("%s  read %s GB/s   FP32 FMA %s GFLOP/s   BF16 dot %s GFLOP/s   int8 VNNI %s GOP/s",
-           what, figure(number(l, "read_gb_s")), figure(number(l, "fp32_fma_gflop_s")),
-           figure(number(l, "bf16_dot_gflop_s")), figure(number(l, "int8_vnni_gop_s")));
+           what, figure(number(l, "read_gb_s")).s, figure(number(l, "fp32_fma_gflop_s")).s,
+           figure(number(l, "bf16_dot_gflop_s")).s, figure(number(l, "int8_vnni_gop_s")).s);
     if (!isnan(number(l, "empty_loop_us")))
-        printf("   empty loop %s us", figure(number(l, "empty_loop_us")));
+        printf("   empty loop %s us", figure(number(l, "empty_loop_us")).s);
     printf("\n");
 }
 
@@ -123,10 +121,10 @@ static void print_rows(const json_t *rows)
             snprintf(noise, sizeof noise, "%.1f%%", spread * 100);
         cli_table_add(t, text_of(row, "name"));
         cli_table_add(t, text_of(row, "shape"));
-        cli_table_add(t, figure(number(row, "value")));
+        cli_table_add(t, figure(number(row, "value")).s);
         cli_table_add(t, text_of(row, "unit"));
-        cli_table_add(t, figure(number(row, "limit")));
-        cli_table_add(t, figure(number(row, "ratio")));
+        cli_table_add(t, figure(number(row, "limit")).s);
+        cli_table_add(t, figure(number(row, "ratio")).s);
         cli_table_add(t, goal);
         cli_table_add(t, json_is_true(met) ? "met" : json_is_false(met) ? "missed" : "");
         cli_table_add(t, noise);
@@ -140,12 +138,12 @@ static void print_bench(const json_t *o)
     print_limits("  one thread  ", json_object_get(o, "limits_one_thread"));
     print_limits("  at the end  ", json_object_get(o, "limits_at_end"));
     printf("%.0f threads, %s kernels, load average %s before and %s after%s\n\n",
-           number(o, "threads"), text_of(o, "kernels"), figure(number(o, "load_average_before")),
-           figure(number(o, "load_average_after")),
+           number(o, "threads"), text_of(o, "kernels"), figure(number(o, "load_average_before")).s,
+           figure(number(o, "load_average_after")).s,
            json_is_true(json_object_get(o, "quick")) ? ", QUICK: the figures mean nothing" : "");
     print_rows(json_object_get(o, "rows"));
     printf("\n%.0f s, at most %s of memory\n", number(o, "total_seconds"),
-           cli_bytes(number(o, "peak_rss_bytes")));
+           cli_bytes(number(o, "peak_rss_bytes")).s);
 }
 
 int cli_bench(int argc, char **argv)
@@ -172,6 +170,7 @@ int cli_bench(int argc, char **argv)
     p.texts = texts;
     p.n_threads = a.n_threads;
     p.weights = a.weights;
+    memcpy(p.place, a.place, sizeof p.place);
 
     mote_err err = { 0 };
     char *text = NULL;

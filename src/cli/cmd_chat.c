@@ -31,14 +31,13 @@ enum {
 static const cli_usage usage = {
     .command = "chat",
     .operands = "MODEL",
-    .about = "Talk to a model. The session is kept, so a turn computes only what is new. Each line "
-             "is one message, from a terminal\n"
-             "and from a file or pipe alike; one that ends with a backslash goes on in the next, "
-             "and one that begins with \"\"\"\n"
-             "goes on to a line that ends with \"\"\". In a terminal a paste is text of one "
-             "message, whatever lines it has, and\n"
-             "Alt-Enter begins a line. Ctrl-C stops a reply or throws away what was typed, twice "
-             "at an empty prompt it leaves.",
+    .about =
+        "Talk to a model. The session is kept, so a turn computes only what is new. Each line\n"
+        "is one message, from a terminal and from a file or pipe alike; one that ends with a\n"
+        "backslash goes on in the next, and one that begins with \"\"\" goes on to a line\n"
+        "that ends with \"\"\". In a terminal a paste is text of one message, whatever lines\n"
+        "it has, and Alt-Enter begins a line. Ctrl-C stops a reply or throws away what was\n"
+        "typed, twice at an empty prompt it leaves.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -46,7 +45,7 @@ static const cli_usage usage = {
             { O_THINK, "think", NULL,
               "thinking mode: the model reasons before it answers (shown dimmed)" },
             { O_EFFORT, "effort", "N",
-              "reasoning effort in thinking mode: 1-100, or low (50), high (75, default), max "
+              "reasoning effort in thinking mode: 1-100, or low (50), high (75, default), max\n"
               "(100)" },
             { O_MESSAGES, "messages", "FILE",
               "answer the conversation in FILE (a JSON array of messages; - is stdin), and end" },
@@ -54,22 +53,21 @@ static const cli_usage usage = {
               "tools that the model may call: a JSON array of OpenAI-style definitions" },
             { O_FORMAT, "response-format", "FILE", "what the reply must look like, as JSON" },
             { O_SHOW, "show-prompt", NULL,
-              "with --messages: print the exact text of the prompt, nothing else; loads no "
+              "with --messages: print the exact text of the prompt, nothing else; loads no\n"
               "weights" },
             { O_IDS, "ids", NULL,
               "with --show-prompt: print its token ids instead, in one line, separated by commas" },
             { 'n', "tokens", "N", "at most N tokens a reply; default 2048" },
             CLI_ROWS_SAMPLING,
             { O_CTX, "ctx", "N",
-              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for "
-              "it" },
+              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated\n"
+              "for it" },
             CLI_ROWS_STORE,
             { O_NO_SNAPSHOT, "no-snapshot", NULL,
-              "do not save the session's state in the store after each turn. With it (the default) "
-              "a\n"
-              "conversation from --history goes on exactly, without replay" },
+              "do not save the session's state in the store after each turn. With it (the\n"
+              "default) a conversation from --history goes on exactly, without replay" },
             { O_HISTORY, "history", "FILE",
-              "go on with the conversation in FILE if it exists, and write it there after each "
+              "go on with the conversation in FILE if it exists, and write it there after each\n"
               "turn" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
@@ -81,18 +79,16 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit. Nothing "
-        "else that starts with a\n"
-        "slash is a command; a message that starts with // is said with one slash.\n"
-        "JSON: one object a line for each reply: content, reasoning (null without), finish_reason, "
-        "new_tokens = prompt tokens\n"
-        "that had to be computed, reply_tokens, context_tokens, prefill_tokens_per_s, "
-        "decode_tokens_per_s, seed;\n"
-        "reused_tokens = tokens that this turn took from the store, reused_remote_tokens = those "
-        "of them that came from a\n"
-        "server, replayed_tokens = those that ran again, from_snapshot, exact = the bits of the "
-        "same conversation in one\n"
-        "process without a store.\n"
+        "In the conversation: /help /system TEXT /regen /reset /stats /save FILE /quit.\n"
+        "Nothing else that starts with a slash is a command; a message that starts with // is\n"
+        "said with one slash.\n"
+        "JSON: one object a line for each reply: content, reasoning (null without),\n"
+        "finish_reason, new_tokens = prompt tokens that had to be computed, reply_tokens,\n"
+        "context_tokens, prefill_tokens_per_s, decode_tokens_per_s, seed;\n"
+        "reused_tokens = tokens that this turn took from the store, reused_remote_tokens =\n"
+        "those of them that came from a server, replayed_tokens = those that ran again,\n"
+        "from_snapshot, exact = the bits of the same conversation in one process without a\n"
+        "store.\n"
         "tool_calls (null without) as in messages. With --show-prompt: prompt, and with --ids\n"
         "ids[].\n"
         "\n"
@@ -121,7 +117,7 @@ static int command_reset(chat *c, const char *arg, size_t n)
     mote_err err = { 0 };
     (void)arg, (void)n;
     json_array_clear(c->messages);
-    if (cli_chat_fresh_session(c, &err)) {
+    if (talk_conversation_begin(&c->talk, &err)) {
         int reported = cli_report(&err);
         return c->interactive ? CLI_OK : reported;
     }
@@ -162,10 +158,11 @@ static int command_stats(chat *c, const char *arg, size_t n)
     (void)arg, (void)n;
     mote_memory m;
     mote_model_get_memory(c->model, &m);
-    if (c->session) {
-        fprintf(stderr, "context     %s of %s tokens\n", cli_count(mote_session_length(c->session)),
-                cli_count(cli_chat_context_limit(c)));
-        cli_print_cache(stderr, c->session, c->a->kv ? c->a->kv : c->info.kv);
+    if (c->talk.session) {
+        fprintf(stderr, "context     %s of %s tokens\n",
+                cli_count(mote_session_length(c->talk.session)).s,
+                cli_count(cli_chat_context_limit(c)).s);
+        cli_print_cache(stderr, c->talk.session, c->a->kv ? c->a->kv : c->info.kv);
     }
     cli_print_memory(stderr, &m, c->scratch_peak);
     return CLI_OK;
@@ -377,14 +374,16 @@ int cli_chat(int argc, char **argv)
         rc = cli_chat_check(&c, &err);
     if (!rc && c.max_context > c.info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
-                        cli_count(c.max_context), cli_count(c.info.max_context));
+                        cli_count(c.max_context).s, cli_count(c.info.max_context).s);
     if (!rc)
         rc = cli_sampling_finish(&c.sampling, &c.info, &c.sample, &err);
+    if (!rc)
+        cli_chat_init_talk(&c);
     if (!rc && c.history)
         rc = cli_chat_load_history(&c, &err);
     if (!rc) {
         cli_store_open(&c.store);
-        rc = cli_chat_fresh_session(&c, &err);
+        rc = talk_conversation_begin(&c.talk, &err);
     }
     if (rc) {
         int reported = cli_report(&err);
@@ -399,7 +398,7 @@ int cli_chat(int argc, char **argv)
                                                                    : cli_chat_pipe(&c);
     }
 out:
-    mote_session_destroy(c.session);
+    talk_conversation_deinit(&c.talk);
     cli_store_close(&c.store);
     mote_model_close(c.model);
     json_decref(c.messages);
@@ -408,7 +407,5 @@ out:
     free(c.given);
     free(c.tools);
     free(c.response_format);
-    free(c.held.data);
-    free(c.saved_ids);
     return status;
 }

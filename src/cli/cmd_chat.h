@@ -6,21 +6,16 @@
 #include <jansson.h>
 
 #include "base/map.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/store_opts.h"
-
-/* bytes, 0-terminated once not empty */
-typedef struct text {
-    char *data;
-    size_t n, capacity;
-} text;
+#include "talk/conversation.h"
 
 typedef struct chat {
     cli_args *a;
     mote_model *model;
     mote_model_info info;
-    mote_session *session;
+    talk_conversation talk;
     size_t max_context; /* as asked, 0: the model's */
     json_t *messages;   /* {role, content, reasoning_content} */
     json_t *system;     /* a string, owned, or NULL */
@@ -31,27 +26,17 @@ typedef struct chat {
     cli_sampling sampling;
     mote_sample_params sample;
     size_t n_max, n_turns;
-    text held; /* of the session's tokens */
-    size_t mark_bytes, mark_tokens;
     cli_store store;
     int no_snapshot;
     char *history;               /* file name, owned, or NULL */
     mote__file_id history_state; /* when this chat last read or wrote it */
-    /* owned: the session's tokens after the last turn, perhaps of another process */
-    int32_t *saved_ids;
-    size_t n_saved, saved_mark; /* saved_mark: mark_tokens then, 0 = none */
-    /* where windows began (mote_session_origin): at the mark; of the saved tokens, at their mark
-     * and at their end */
-    size_t mark_origin, saved_mark_origin, saved_origin;
-    /* something is not what one process without a store would say */
-    int approximate, saved_approximate;
-    int status;           /* for cli_session_create */
-    int interactive, dim; /* dim: stdout understands escapes */
+    int status;                  /* for cli_session_create */
+    int interactive, dim;        /* dim: stdout understands escapes */
     size_t scratch_peak;
 } chat;
 
-/* An empty session; c->status tells a usage error from the rest. */
-int cli_chat_fresh_session(chat *c, mote_err *err);
+/* c->talk, over the open model. */
+void cli_chat_init_talk(chat *c);
 /* Answer the last user message. Exit status; CLI_OK also where the person may go on. */
 int cli_chat_answer(chat *c);
 /* The files of --messages, --tools and --response-format (names may be NULL, - is standard input),
@@ -65,11 +50,9 @@ int cli_chat_check(const chat *c, mote_err *err);
 /* Print the prompt that the given messages make, or its token ids: exit status. Opens no weights.
  */
 int cli_chat_show_prompt(chat *c, const char *path, int ids);
-/* Remember the session's tokens in saved_ids. */
-int cli_chat_save_ids(chat *c, mote_err *err);
-/* messages, system (where none was given), n_turns and saved_ids from the history file, if there is
- * one; and all of them into it, or into another file (c->history then names it) where somebody else
- * has changed it. */
+/* messages, system (where none was given), n_turns and c->talk.saved from the history file, if
+ * there is one; and all of them into it, or into another file (c->history then names it) where
+ * somebody else has changed it. */
 int cli_chat_load_history(chat *c, mote_err *err);
 int cli_chat_save_history(chat *c, mote_err *err);
 /* A whole message or command, n bytes and a 0 (n > 0). quoted: no command, whatever it says. Exit

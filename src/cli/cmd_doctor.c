@@ -9,9 +9,9 @@
 static const cli_usage usage = {
     .command = "doctor",
     .operands = "",
-    .about = "What this machine can do for mote: instruction sets and the kernels chosen from "
-             "them, threads, memory, disk\n"
-             "features. Nothing is changed. A wrong MOTE_CPU_MASK or MOTE_THREADS is named here.",
+    .about = "What this machine can do for mote: instruction sets and the kernels chosen from\n"
+             "them, threads, memory, disk features. Nothing is changed. A wrong MOTE_CPU_MASK or\n"
+             "MOTE_THREADS is named here.",
     .opts = (const cli_opt[]){ CLI_ROW_HELP, CLI_ROW_JSON, CLI_ROW_END },
     .notes = "Memory in bytes.\n"
              "\n"

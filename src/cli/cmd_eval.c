@@ -8,7 +8,7 @@
 #include "base/json_string.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "cli/store_opts.h"
@@ -42,21 +42,22 @@ enum { DECODE_TOKENS = 32 };
 
 static const cli_usage usage = {
     .command = "eval",
+    .many_kv = 1,
     .operands = "MODEL",
-    .about = "Measure the model on a text, format by format. Windows are BOS + consecutive ctx - 1 "
-             "tokens from the start of the\n"
-             "text; every token after BOS is predicted from all before it (a full pass), and means "
-             "are per predicted token.",
+    .about =
+        "Measure the model on a text, format by format. Windows are BOS + consecutive ctx - 1\n"
+        "tokens from the start of the text; every token after BOS is predicted from all\n"
+        "before it (a full pass), and means are per predicted token.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_TEXT, "text", "FILE",
-              "the text; - is standard input (required). Special tokens written in it are "
+              "the text; - is standard input (required). Special tokens written in it are\n"
               "recognised" },
             { O_CTX, "ctx", "LIST",
               "window lengths in tokens, e.g. 1K,4K (K = 1024); default 4096" },
             { O_WINDOWS, "windows", "N",
-              "how many windows of each length; default 1, 0 = as many whole ones as the text "
+              "how many windows of each length; default 1, 0 = as many whole ones as the text\n"
               "has" },
             { CLI_O_KV, "kv", "LIST",
               "cache formats to compare, one row each: words of the main format separated by "
@@ -66,41 +67,39 @@ static const cli_usage usage = {
               "Llama-style models bf16 ('key=fp8,value=fp4;fp8').\n" CLI_KV_FORMATS },
             CLI_ROW_PROFILE,
             { O_BASE, "base", "SPEC",
-              "formats that KL and top-1 agreement are taken against; default bf16 (the main "
-              "part). With\n"
-              "main=f32,index=f32,window=f32 nothing of the cache is rounded" },
+              "formats that KL and top-1 agreement are taken against; default bf16 (the main\n"
+              "part). With main=f32,index=f32,window=f32 nothing of the cache is rounded" },
             { O_NO_KL, "no-kl", NULL, "do not compare with the base" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
             { O_NO_LOSS, "no-loss", NULL,
               "leave the table of losses out: only what the next options ask for" },
             { O_NEEDLE, "needle", NULL,
-              "hide facts (numbers and names) in the text at several depths and ask for them at "
+              "hide facts (numbers and names) in the text at several depths and ask for them at\n"
               "the end" },
             { O_DEPTHS, "depths", "LIST",
-              "where, in percent of the text, ascending; default 0,10,20,30,40,50,60,70,80,90,100 "
-              "(at most 32)" },
+              "where, in percent of the text, ascending; default\n"
+              "0,10,20,30,40,50,60,70,80,90,100 (at most 32)" },
             { O_SAMPLES, "samples", "N",
               "contexts of each length, each with other needles; default 2" },
             { O_SEED, "seed", "N",
               "what the needles are drawn from; default 1. The same seed gives the same contexts" },
             { O_CUT, "cut", "LIST",
-              "what bounded prefill and a hit in a store cost: losses behind these positions of "
+              "what bounded prefill and a hit in a store cost: losses behind these positions of\n"
               "each window" },
             { O_KV_ERROR, "kv-error", NULL,
-              "relative error of the stored KV itself, by layer and part, against f32 (first "
+              "relative error of the stored KV itself, by layer and part, against f32 (first\n"
               "window)" },
             { O_BLAME, "blame", NULL,
-              "switch one cause at a time (main, index, window format, top-k, candidates, prefill, "
-              "replay) and say\n"
-              "which explains the loss; of the first format of --kv, and of the needles too with "
-              "--needle" },
+              "switch one cause at a time (main, index, window format, top-k, candidates,\n"
+              "prefill, replay) and say which explains the loss; of the first format of --kv,\n"
+              "and of the needles too with --needle" },
             { O_BLAME_TOPK, "blame-topk", "N",
-              "entries a query attends to in the exact baseline; default 4 times the model's "
+              "entries a query attends to in the exact baseline; default 4 times the model's\n"
               "top-k, 0 = all" },
             CLI_ROWS_STORE,
             { CLI_O_PREFILL, "prefill", "MODE",
-              "for the two speeds and the needles' contexts: bounded (default), exact, full; see\n"
-              "'mote run --help'" },
+              "for the two speeds and the needles' contexts: bounded (default), exact, full;\n"
+              "see 'mote run --help'" },
             CLI_ROW_MATH,
             CLI_ROW_WEIGHTS,
             CLI_ROW_THREADS,
@@ -109,70 +108,54 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "loss = mean of -ln p(token); perplexity = e^loss; kl = mean over positions of sum p ln(p "
-        "/ q), p with the base's cache,\n"
-        "q with the row's; top1_agreement = share of positions whose likeliest token is the same. "
-        "A row that is the base is its\n"
-        "own yardstick: 0 and 1. _se: standard error of a mean, over tokens or blocks of 32, the "
-        "larger. Speeds come from an\n"
-        "ordinary session on the first window, with --prefill: its text but the last 32 tokens is "
-        "read (prefill_tokens_per_s),\n"
-        "those are decoded one by one (decode_tokens_per_s). peak_bytes = the session's share of "
-        "memory and scratch at its\n"
-        "largest during the full pass.\n"
+        "loss = mean of -ln p(token); perplexity = e^loss; kl = mean over positions of sum p\n"
+        "ln(p / q), p with the base's cache, q with the row's; top1_agreement = share of\n"
+        "positions whose likeliest token is the same. A row that is the base is its own\n"
+        "yardstick: 0 and 1. _se: standard error of a mean, over tokens or blocks of 32, the\n"
+        "larger. Speeds come from an ordinary session on the first window, with --prefill:\n"
+        "its text but the last 32 tokens is read (prefill_tokens_per_s), those are decoded\n"
+        "one by one (decode_tokens_per_s). peak_bytes = the session's share of memory and\n"
+        "scratch at its largest during the full pass.\n"
         "\n"
-        "With --store a window is looked up in DIR and written to it like a prompt of 'mote run' "
-        "(all but its last two tokens\n"
-        "are looked up). Tokens that were found are not run and not scored: tokens, loss, "
-        "perplexity and KL are of what was\n"
-        "computed after the hit. cold_loss is the loss of the same tokens without the store (run "
-        "only where something was\n"
-        "reused), loss_minus_cold the paired difference: what the hit costs. The base is always "
-        "run cold. Windows of several\n"
-        "lengths begin alike, so --ctx 1K,4K hits in its second row.\n"
+        "With --store a window is looked up in DIR and written to it like a prompt of 'mote\n"
+        "run' (all but its last two tokens are looked up). Tokens that were found are not run\n"
+        "and not scored: tokens, loss, perplexity and KL are of what was computed after the\n"
+        "hit. cold_loss is the loss of the same tokens without the store (run only where\n"
+        "something was reused), loss_minus_cold the paired difference: what the hit costs.\n"
+        "The base is always run cold. Windows of several lengths begin alike, so --ctx 1K,4K\n"
+        "hits in its second row.\n"
         "\n"
-        "--needle: a context holds one needle per depth, ' The secret number of Susan Hale is "
-        "4817.'; a question repeats its\n"
-        "words up to the answer. recall = share of answers whose every token is the likeliest one; "
-        "choice = share that is\n"
-        "likelier than each answer of the other needles of its kind, which stand in the same "
-        "context; greedy = share whose\n"
-        "generated text begins with the answer; logp = ln p(answer); margin = logp less the mean "
-        "of those others: graded where\n"
-        "recall is 0 or 1. The base (--base) is asked too.\n"
-        "--cut: cold = the prefix read whole; minus_cold = loss of the same tokens less cold's; "
-        "beyond_noise = more than 3\n"
-        "errors.\n"
-        "--kv-error: |stored - f32| / |f32| over all values: rounding = of f32's own values "
-        "rounded once, error = of what is\n"
-        "stored, the errors of all layers before included.\n"
-        "--blame: exact = f32 everywhere, --blame-topk entries attended to, every one scored, full "
-        "prefill; full = the first\n"
-        "--kv, the model's top-k and candidates, bounded prefill, and the prefix (half of the "
-        "window) coming back after a hit\n"
-        "by bounded replay. alone = exact but for one cause, less exact; last = full, less full "
-        "but for the cause. Judged real\n"
-        "beyond 3 standard errors, both ways: it costs. KL is told over that of a control (all "
-        "parts bf16): any rounding moves\n"
-        "a trained model somewhat, however small.\n"
+        "--needle: a context holds one needle per depth, ' The secret number of Susan Hale is\n"
+        "4817.'; a question repeats its words up to the answer. recall = share of answers\n"
+        "whose every token is the likeliest one; choice = share that is likelier than each\n"
+        "answer of the other needles of its kind, in the same context; greedy =\n"
+        "share whose generated text begins with the answer; logp = ln p(answer); margin =\n"
+        "logp less the mean of those others: graded where recall is 0 or 1. The base (--base)\n"
+        "is asked too.\n"
+        "--cut: cold = the prefix read whole; minus_cold = loss of the same tokens less\n"
+        "cold's; beyond_noise = more than 3 errors.\n"
+        "--kv-error: |stored - f32| / |f32| over all values: rounding = of f32's own values\n"
+        "rounded once, error = of what is stored, the errors of all layers before included.\n"
+        "--blame: exact = f32 everywhere, --blame-topk entries attended to, every one scored,\n"
+        "full prefill; full = the first --kv, the model's top-k and candidates, bounded\n"
+        "prefill, and the prefix (half of the window) coming back after a hit by bounded\n"
+        "replay. alone = exact but for one cause, less exact; last = full, less full but for\n"
+        "the cause. Judged real beyond 3 standard errors, both ways: it costs. KL is told\n"
+        "over that of a control (all parts bf16): any rounding moves a trained model\n"
+        "somewhat, however small.\n"
         "\n"
-        "JSON: rows[] {kv, ctx, windows, tokens, loss, loss_se, perplexity, kl, kl_se, kl_vs_bf16 "
-        "(kl, where the base is bf16),\n"
-        "top1_agreement, kv_bytes_per_token, prefill_tokens_per_s, decode_tokens_per_s, "
-        "full_pass_tokens_per_s, peak_bytes};\n"
-        "with --store also {reused_tokens + computed_tokens = windows x ctx, replayed_tokens "
-        "(reused ones that ran again),\n"
-        "exact, cold_loss, cold_perplexity, loss_minus_cold, loss_minus_cold_se}; null where not "
-        "measured. needle {seed,\n"
-        "samples, depths[], rows[] {kv, ctx, asked, recall, choice, greedy, logp, margin, "
-        "margin_se, logp_minus_base, ...},\n"
-        "cells[] (the same by depth)}; cuts[] {kv, ctx, cut, tokens, cold_loss, ways[]}; "
-        "kv_error[] {kv, ctx, rows[] {layer,\n"
-        "part, format, vectors, rounding, error}}; blame[] {ctx, kv, cut, loss and needle {exact, "
-        "full, total, total_se,\n"
-        "causes[] {cause, alone, alone_se, last, last_se, judgement}, rest, verdict[]}, kl[], "
-        "kl_verdict}. base, text, math,\n"
-        "prefill, threads, cpu.\n"
+        "JSON: rows[] {kv, ctx, windows, tokens, loss, loss_se, perplexity, kl, kl_se,\n"
+        "kl_vs_bf16 (kl, where the base is bf16), top1_agreement, kv_bytes_per_token,\n"
+        "prefill_tokens_per_s, decode_tokens_per_s, full_pass_tokens_per_s, peak_bytes};\n"
+        "with --store also {reused_tokens + computed_tokens = windows x ctx, replayed_tokens\n"
+        "(reused ones that ran again), exact, cold_loss, cold_perplexity, loss_minus_cold,\n"
+        "loss_minus_cold_se}; null where not measured. needle {seed, samples, depths[],\n"
+        "rows[] {kv, ctx, asked, recall, choice, greedy, logp, margin, margin_se,\n"
+        "logp_minus_base, ...}, cells[] (the same by depth)}; cuts[] {kv, ctx, cut, tokens,\n"
+        "cold_loss, ways[]}; kv_error[] {kv, ctx, rows[] {layer, part, format, vectors,\n"
+        "rounding, error}}; blame[] {ctx, kv, cut, loss and needle {exact, full, total,\n"
+        "total_se, causes[] {cause, alone, alone_se, last, last_se, judgement}, rest,\n"
+        "verdict[]}, kl[], kl_verdict}. base, text, math, prefill, threads, cpu.\n"
         "\n"
         "examples:\n"
         "  mote eval models/nano --text models/nano/heldout.txt --kv fp4,fp8,bf16\n"
@@ -240,7 +223,7 @@ static void parse(cli_args *a, request *q)
         case O_NEEDLE: q->needle = 1; break;
         case O_DEPTHS:
             q->n_depths = cli_percents(a, q->depths, LAB_MAX_NEEDLES);
-            needs_needle = a->name;
+            needs_needle = "--depths";
             break;
         case O_SAMPLES:
             q->n_samples = cli_uint(a, 1, 100000);
@@ -278,8 +261,6 @@ static void parse(cli_args *a, request *q)
     cli_no_more_operands(a, 1);
     if (!q->text)
         cli_usage_error(a, "--text is missing");
-    if (a->profile)
-        cli_append(&q->specs, &q->n_specs, strdup(a->profile->kv));
     if (!q->ctxs) {
         q->ctxs = malloc(sizeof *q->ctxs);
         if (q->ctxs)
@@ -440,6 +421,8 @@ int cli_eval(int argc, char **argv)
     int status = CLI_FAILED;
     json_t *report = json_object();
     int rc = cli_model_open(&model, &info, a.operands[0], &a, 0, &err);
+    if (!rc && a.profile)
+        cli_append(&q.specs, &q.n_specs, strdup(a.profile_kv));
     /* "main=fp4,..." or "key=bf16,...": the first part's word */
     if (!rc && !q.n_specs) {
         const char *word = strchr(info.kv, '=') + 1;

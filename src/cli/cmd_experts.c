@@ -185,20 +185,20 @@ static void print_rows(const json_t *result)
     const json_t *trace = json_object_get(result, "trace"), *row;
     size_t i;
     printf("%s prompt and %s decoded tokens, %s layers of %s experts\n",
-           cli_count((uint64_t)cli_number(trace, "prompt_tokens")),
-           cli_count((uint64_t)cli_number(trace, "decode_tokens")),
-           cli_count((uint64_t)cli_number(trace, "layers")),
-           cli_count((uint64_t)cli_number(trace, "experts")));
+           cli_count((uint64_t)cli_number(trace, "prompt_tokens")).s,
+           cli_count((uint64_t)cli_number(trace, "decode_tokens")).s,
+           cli_count((uint64_t)cli_number(trace, "layers")).s,
+           cli_count((uint64_t)cli_number(trace, "experts")).s);
     cli_table *table = cli_table_create(sizeof headings / sizeof *headings, headings);
     json_array_foreach(json_object_get(result, "rows"), i, row)
     {
         double bytes = number_or_nan(row, "bytes_per_token");
-        cli_table_add(table, cli_count((uint64_t)cli_number(row, "slots")));
+        cli_table_add(table, cli_count((uint64_t)cli_number(row, "slots")).s);
         cli_table_add(table, json_string_value(json_object_get(row, "policy")));
-        cli_table_add(table, cli_fixed(number_or_nan(row, "hit"), 4));
-        cli_table_add(table, cli_fixed(number_or_nan(row, "misses_per_token"), 2));
-        cli_table_add(table, bytes >= 0 ? cli_bytes(bytes) : "-");
-        cli_table_add(table, cli_fixed(number_or_nan(row, "prompt_hit"), 4));
+        cli_table_add(table, cli_fixed(number_or_nan(row, "hit"), 4).s);
+        cli_table_add(table, cli_fixed(number_or_nan(row, "misses_per_token"), 2).s);
+        cli_table_add(table, bytes >= 0 ? cli_bytes(bytes).s : "-");
+        cli_table_add(table, cli_fixed(number_or_nan(row, "prompt_hit"), 4).s);
     }
     cli_table_print(table, stdout, 0);
 }

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 
@@ -13,7 +13,7 @@ enum { O_TENSORS = 1200, O_LAYERS };
 static const cli_usage usage = {
     .command = "inspect",
     .operands = "MODEL",
-    .about = "What a checkpoint folder holds: geometry, tensors by class, shards, sizes. Headers "
+    .about = "What a checkpoint folder holds: geometry, tensors by class, shards, sizes. Headers\n"
              "are read and checked in full;\n"
              "the weights themselves are not.",
     .opts =
@@ -25,7 +25,7 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "Sizes in bytes. JSON holds everything that --tensors shows; with --layers it is the "
+    .notes = "Sizes in bytes. JSON holds everything that --tensors shows; with --layers it is the\n"
              "layer plan, an array.\n"
              "\n"
              "examples:\n"

@@ -1,4 +1,4 @@
-/* mote kv: look at a persistent store and tend it. */
+/* mote kv: look at a persistent store and maintain it. */
 #include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
@@ -46,12 +46,12 @@ static const cli_usage usage = {
         "\n"
         "  ls      totals by context (model, formats, namespace); every block and snapshot: "
         "identity,\n"
-        "          what it stands on, tokens, provenance, last use\n"
+        "          parent, tokens, provenance, last use\n"
         "  stat    sums: blocks, bytes, bytes per token\n"
         "  verify  read everything and drop what is damaged; status 1 if anything was\n"
         "  gc      remove what has expired, is over budget or out of reach, and give its room "
         "back\n"
-        "  rm      remove blocks (with all that stands on them) or snapshots by identity, or "
+        "  rm      remove blocks (with their descendants) or snapshots by identity, or "
         "--all, or\n"
         "          what --model, --kv, --namespace and --context choose\n"
         "  export  write all of it, or what they choose, into FILE; '-' is standard output\n"
@@ -65,27 +65,24 @@ static const cli_usage usage = {
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_MODEL, "model", "MODEL",
-              "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or more "
-              "of\n"
-              "its fingerprint" },
+              "ls, rm, gc, export: of this model alone: a checkpoint folder, or 4 digits or\n"
+              "more of its fingerprint" },
             { O_KV, "kv", "SPEC",
-              "ls, rm, gc, export: where the cache has these formats; one word is main (or key and "
-              "value),\n"
-              "index=bf16 that part" },
+              "ls, rm, gc, export: where the cache has these formats; one word is main (or key\n"
+              "and value), index=bf16 that part" },
             { O_NAMESPACE, "namespace", "NAME",
               "ls, rm, gc, export: of this namespace alone; '' is the one without a name" },
             { O_CONTEXT, "context", "HASH",
               "ls, rm, gc, export: of this context alone, as ls shows it; 4 digits or more" },
             { O_REBUILD, "rebuild", NULL,
-              "verify: then make the index anew from the segments alone, times of use kept, and "
-              "set\n"
-              "aside what is called like a segment and is none; nobody else may use the store" },
+              "verify: then make the index anew from the segments alone, times of use kept, and\n"
+              "set aside what is called like a segment and is none; nobody else may use the\n"
+              "store" },
             { O_SEGMENT, "segment", "N",
               "verify: read this segment alone, and make the index agree with it" },
             { O_BUDGET, "budget", "SIZE",
-              "gc, import: bytes that segments may take on the disk; default of gc 64G. With a "
-              "choice: bytes\n"
-              "of slots that what is chosen may take" },
+              "gc, import: bytes that segments may take on the disk; default of gc 64G. With a\n"
+              "choice: bytes of slots that what is chosen may take" },
             { O_SNAP_BUDGET, "snapshot-budget", "SIZE",
               "gc, import: bytes that snapshots may take; default of gc 4G" },
             { O_TTL, "ttl", "HOURS", "gc: blocks unused for so long go; default 72; 'never'" },
@@ -97,22 +94,22 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and "
-             "lock, not snapshots.\n"
-             "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where "
-             "they are unique.\n"
-             "A store may be looked at and tended while others use it. Import only files that you "
-             "trust: a\n"
-             "checksum tells damage, not forgery; models, formats and namespaces are what the "
-             "files say.\n"
-             "\n"
-             "examples:\n"
-             "  mote kv ls ~/.cache/mote --model models/nano\n"
-             "  mote kv verify ~/.cache/mote --rebuild\n"
-             "  mote kv gc ~/.cache/mote --budget 20G --ttl 24\n"
-             "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import "
-             ".cache/mote -\n"
-             "  mote kv check ~/.cache/mote,redis://cache.example:6379",
+    .notes =
+        "bytes_per_token = disk_bytes / (256 x blocks); disk_bytes counts segments, index and\n"
+        "lock, not snapshots.\n"
+        "ID is an identity in hexadecimal as ls shows it, or the first 6 digits or more where\n"
+        "they are unique.\n"
+        "A store may be looked at and maintained while others use it. Import only files that you\n"
+        "trust: a checksum tells damage, not forgery; models, formats and namespaces are what\n"
+        "the files say.\n"
+        "\n"
+        "examples:\n"
+        "  mote kv ls ~/.cache/mote --model models/nano\n"
+        "  mote kv verify ~/.cache/mote --rebuild\n"
+        "  mote kv gc ~/.cache/mote --budget 20G --ttl 24\n"
+        "  mote kv export ~/.cache/mote - --namespace work | ssh there mote kv import .cache/mote "
+        "-\n"
+        "  mote kv check ~/.cache/mote,redis://cache.example:6379",
 };
 
 static void complain(void *ctx, const char *line)
@@ -238,22 +235,20 @@ static int find_model(request *r, char hex[65], mote_err *err)
         return MOTE_OK;
     if (!stat(r->model, &st) && S_ISDIR(st.st_mode))
         return mote_fingerprint(r->model, hex, err);
-    r->a->name = "--model";
+    snprintf(r->a->name, sizeof r->a->name, "--model");
     snprintf(hex, 65, "%s", r->model);
     hex_digits(r->a, hex, 64, "checkpoint folder, nor 4 to 64 digits of a fingerprint");
     return MOTE_OK;
 }
 
-static const char *when(json_int_t seconds)
+static cli_text when(json_int_t seconds)
 {
-    static char text[2][32];
-    static int turn;
-    char *p = text[turn++ & 1];
+    cli_text text;
     time_t t = (time_t)seconds;
     struct tm tm;
-    if (!localtime_r(&t, &tm) || !strftime(p, 32, "%Y-%m-%d %H:%M", &tm))
-        snprintf(p, 32, "%lld", (long long)seconds);
-    return p;
+    if (!localtime_r(&t, &tm) || !strftime(text.s, sizeof text.s, "%Y-%m-%d %H:%M", &tm))
+        snprintf(text.s, sizeof text.s, "%lld", (long long)seconds);
+    return text;
 }
 
 static void add_text(cli_table *t, const json_t *row, const char *key)
@@ -266,10 +261,10 @@ static void add_row(cli_table *t, const json_t *row, const char *on, const char 
 {
     add_text(t, row, "id");
     add_text(t, row, on);
-    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, "tokens"))));
+    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, "tokens"))).s);
     add_text(t, row, "provenance");
-    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, bytes))));
-    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))));
+    cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, bytes))).s);
+    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))).s);
     add_text(t, row, "context");
 }
 
@@ -284,8 +279,9 @@ static void add_context(cli_table *t, const json_t *row)
     const char *ns = json_string_value(json_object_get(row, "namespace"));
     cli_table_add(t, ns && *ns ? ns : "-");
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        cli_table_add(t, cli_count((uint64_t)json_integer_value(json_object_get(row, counts[i]))));
-    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))));
+        cli_table_add(t,
+                      cli_count((uint64_t)json_integer_value(json_object_get(row, counts[i]))).s);
+    cli_table_add(t, when(json_integer_value(json_object_get(row, "used"))).s);
 }
 
 static void show_ls(const json_t *root)
@@ -352,7 +348,7 @@ static void tell_export(const json_t *root)
     for (size_t i = 0; i < 4; i++)
         v[i] = json_integer_value(json_object_get(root, names[i]));
     cli_say("mote kv: exported %s blocks and %s snapshots, %s bytes; %lld damaged",
-            cli_count((uint64_t)v[0]), cli_count((uint64_t)v[1]), cli_count((uint64_t)v[3]),
+            cli_count((uint64_t)v[0]).s, cli_count((uint64_t)v[1]).s, cli_count((uint64_t)v[3]).s,
             (long long)v[2]);
 }
 
@@ -393,7 +389,7 @@ static void read_operands(cli_args *a, request *r, const struct verb *verb, int 
     if (strstr(r->place, "://") &&
         verb->run != do_check) /* not shown: there may be a password in it */
         cli_usage_error(
-            a, "give the directory alone: servers behind it are neither listed nor tended");
+            a, "give the directory alone: servers behind it are neither listed nor maintained");
     if (verb->takes_file) {
         r->file = cli_operand(a, 2, "FILE");
         cli_no_more_operands(a, 3);

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/ladder.h"
@@ -30,28 +30,26 @@ enum {
 static const cli_usage usage = {
     .command = "ladder",
     .operands = "MODEL",
-    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told "
-             "before it is allocated, memory by part,\n"
-             "speed, perplexity and recall against an unrounded cache, until one fails; then the "
-             "reason, and for quality its blame.",
+    .about = "The careful rollout: contexts of 4K, 8K, 16K ... tokens, each with its memory told\n"
+             "before it is allocated, memory by part, speed, perplexity and recall against an\n"
+             "unrounded cache, until one fails; then the reason, and for quality its blame.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_TEXT, "text", "FILE",
-              "the text to read; - is standard input (required). It must be as long as the longest "
-              "context" },
+              "the text to read; - is standard input (required). It must be as long as the\n"
+              "longest context" },
             { O_CTX, "ctx", "LIST",
               "the steps in tokens; default 4K, 8K, ... up to the model's limit" },
             { O_RAM, "ram", "SIZE",
-              "bytes that weights, caches and scratch may take; default: the weights and what the "
-              "machine has free" },
+              "bytes that weights, caches and scratch may take; default: the weights and what\n"
+              "the machine has free" },
             { O_SCORED, "scored", "N",
-              "tokens at the end of each context whose loss counts; default 2048, at most half of "
-              "the context" },
+              "tokens at the end of each context whose loss counts; default 2048, at most half\n"
+              "of the context" },
             { O_MAX_LOSS, "max-loss", "X",
-              "a step fails when its loss is more than X nat a token above the baseline's, beyond "
-              "three\n"
-              "standard errors; default 0.02" },
+              "a step fails when its loss is more than X nat a token above the baseline's,\n"
+              "beyond three standard errors; default 0.02" },
             { O_MAX_NEEDLE, "max-needle", "X",
               "or when ln p of the needles' answers is more than X nat below it; default 0.5" },
             { O_SAMPLES, "samples", "N", "needle contexts at each step; default 1" },
@@ -69,25 +67,22 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a "
-             "chunk + the scratch seen so far; a step\n"
-             "that needs more than is there is not begun. The exit status is 0 however far it "
-             "went: look at `stopped`.\n"
-             "\n"
-             "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows, "
-             "baseline, logits, scratch, total,\n"
-             "available}, memory {by class}, prefill_tokens_per_s, decode_tokens_per_s, peak_rss, "
-             "tokens, loss, perplexity,\n"
-             "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall, "
-             "choice, greedy, margin, base_...,\n"
-             "logp_minus_base, ...}}, stopped {ctx, reason: memory, quality, text or model, "
-             "diagnosis} or null, blame (see\n"
-             "'mote eval --help').\n"
-             "\n"
-             "examples:\n"
-             "  mote ladder models/nano --text models/nano/heldout.txt\n"
-             "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss "
-             "0.01 --json",
+    .notes =
+        "need = weights + KV of the step (and the baseline's, in f32) + windows + logits of a\n"
+        "chunk + the scratch seen so far; a step that needs more than is there is not begun.\n"
+        "The exit status is 0 however far it went: look at `stopped`.\n"
+        "\n"
+        "JSON: kv, base, kv_bytes_per_token, steps[] {ctx, ok, need {weights, kv, windows,\n"
+        "baseline, logits, scratch, total, available}, memory {by class},\n"
+        "prefill_tokens_per_s, decode_tokens_per_s, peak_rss, tokens, loss, perplexity,\n"
+        "base_perplexity, loss_minus_base, loss_minus_base_se, kl, kl_se, needle {recall,\n"
+        "choice, greedy, margin, base_..., logp_minus_base, ...}}, stopped {ctx, reason:\n"
+        "memory, quality, text or model, diagnosis} or null, blame (see 'mote eval --help').\n"
+        "\n"
+        "examples:\n"
+        "  mote ladder models/nano --text models/nano/heldout.txt\n"
+        "  mote ladder models/nano --text book.txt --ctx 4K,16K,64K --kv fp4-128 --max-loss 0.01 "
+        "--json",
 };
 
 typedef struct request {
@@ -150,7 +145,7 @@ static int default_steps(request *q, size_t max_context, mote_err *err)
 }
 
 /* ---- what is seen ---- */
-static const char *step_memory(const json_t *step, const char *prefix)
+static cli_text step_memory(const json_t *step, const char *prefix)
 {
     const char *key;
     json_t *v;
@@ -170,17 +165,17 @@ static void on_step(void *ctx, const json_t *s)
     const json_t *needle = json_object_get(s, "needle");
     if (!json_object_get(s, "memory"))
         return;
-    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")),
-           step_memory(s, "kv_main"), step_memory(s, "kv_index"), step_memory(s, "scratch"),
-           cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0),
-           cli_fixed(cli_number(s, "decode_tokens_per_s"), 0),
-           cli_fixed(cli_number(s, "perplexity"), 3));
+    printf("%9s  %11s  %11s  %10s  %9s  %9s  %9s", cli_count((uint64_t)cli_number(s, "ctx")).s,
+           step_memory(s, "kv_main").s, step_memory(s, "kv_index").s, step_memory(s, "scratch").s,
+           cli_fixed(cli_number(s, "prefill_tokens_per_s"), 0).s,
+           cli_fixed(cli_number(s, "decode_tokens_per_s"), 0).s,
+           cli_fixed(cli_number(s, "perplexity"), 3).s);
     if (!q->ladder.no_base)
         printf("  %+9.4f  %7s", cli_number(s, "loss_minus_base"),
-               cli_fixed(cli_number(s, "loss_minus_base_se"), 4));
+               cli_fixed(cli_number(s, "loss_minus_base_se"), 4).s);
     if (needle)
-        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0),
-               cli_fixed(cli_number(needle, "margin"), 2));
+        printf("  %8s  %8s", cli_fixed(100 * cli_number(needle, "recall"), 0).s,
+               cli_fixed(cli_number(needle, "margin"), 2).s);
     printf("\n");
     cli_flush();
 }
@@ -203,7 +198,8 @@ static void print_end(const json_t *result)
                  *blame = json_object_get(result, "blame");
     const char *diagnosis = json_string_value(json_object_get(stopped, "diagnosis"));
     if (diagnosis)
-        printf("\nstopped at %s tokens (%s): %s\n", cli_count((uint64_t)cli_number(stopped, "ctx")),
+        printf("\nstopped at %s tokens (%s): %s\n",
+               cli_count((uint64_t)cli_number(stopped, "ctx")).s,
                json_string_value(json_object_get(stopped, "reason")), diagnosis);
     else
         printf("\nevery step held\n");

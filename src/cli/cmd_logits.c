@@ -8,7 +8,7 @@
 #include "base/json_string.h"
 #include "base/replace.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 
@@ -17,10 +17,11 @@ enum { O_IDS = 1200, O_REPLAY, O_CUT, O_ROWS, O_DECODE, O_CHUNK };
 static const cli_usage usage = {
     .command = "logits",
     .operands = "MODEL",
-    .about = "Run given token ids and write the logits to a safetensors file: one tensor `logits`, "
-             "F32 [rows, vocabulary].\n"
-             "First the rows of the prompt that were computed, in order of position, then one row "
-             "per decoded id.",
+    .about =
+        "Run given token ids and write the logits to a safetensors file: one tensor `logits`,\n"
+        "F32 [rows, vocabulary].\n"
+        "First the rows of the prompt that were computed, in order of position, then one row\n"
+        "per decoded id.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -29,23 +30,20 @@ static const cli_usage usage = {
             { 'o', "out", "FILE",
               "the file to write; an existing one is replaced at the end, in one step (required)" },
             { O_ROWS, "rows", "WHICH",
-              "all (default): every row the decoder ran over: each position with --prefill full, "
-              "the\n"
-              "last W (window) with bounded and exact; last: only the last position" },
+              "all (default): every row the decoder ran over: each position with --prefill\n"
+              "full, the last W (window) with bounded and exact; last: only the last position" },
             { O_DECODE, "decode", "LIST", "then feed these ids one at a time, a row each" },
             { O_CHUNK, "chunk", "N",
-              "feed the prompt N tokens at a time; default: all at once. With --prefill full the "
-              "rows\n"
-              "are the same, bit for bit; bounded starts its windows anew over a chunk of W and "
-              "more" },
+              "feed the prompt N tokens at a time; default: all at once. With --prefill full\n"
+              "the rows are the same, bit for bit; bounded starts its windows anew over a chunk\n"
+              "of W and more" },
             { O_CUT, "cut", "P",
-              "feed P tokens, forget their window KV as if the prefix had come from a store, "
-              "replay, feed the\n"
-              "rest. P must be a multiple of the model's compression ratios" },
+              "feed P tokens, forget their window KV as if the prefix had come from a store,\n"
+              "replay, feed the rest. P must be a multiple of the model's compression ratios" },
             { O_REPLAY, "replay", "MODE",
-              "how --cut rebuilds the windows: bounded (default): the last W prefix tokens through "
-              "the\n"
-              "encoder, as the model's authors do; exact: as many as make it identical" },
+              "how --cut rebuilds the windows: bounded (default): the last W prefix tokens\n"
+              "through the encoder, as the model's authors do; exact: as many as make it\n"
+              "identical" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
             CLI_ROW_PREFILL,
@@ -132,7 +130,7 @@ static int collect(rows *r, const mote_session *session, mote_err *err)
     float *data = realloc(r->data, bytes);
     if (!data)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for %zu rows of logits (%s)", r->n + n,
-                          cli_bytes((double)bytes));
+                          cli_bytes((double)bytes).s);
     if (!r->n)
         r->first = first;
     memcpy(data + r->n * r->vocab, logits, n * r->vocab * sizeof(float));

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/report.h"
@@ -20,25 +20,23 @@ enum { MAX_CONTEXT = 1 << 30, MAX_CONTEXTS = 4096 }; /* as mote_plan_json has th
 static const cli_usage usage = {
     .command = "plan",
     .operands = "MODEL|CONFIG.JSON",
-    .about = "What a model will need before anything is loaded: cache bytes per token by part, "
-             "bytes at each context length,\n"
-             "weights by class, what a token reads and computes, what fits in memory, and what "
-             "other cache formats or a\n"
-             "classical cache would need. A bare config.json is enough; also for Llama-, Qwen- and "
-             "Mistral-style models and\n"
-             "DeepSeek V1 to V4.",
+    .about =
+        "What a model will need before anything is loaded: cache bytes per token by part,\n"
+        "bytes at each context length, weights by class, what a token reads and computes,\n"
+        "what fits in memory, and what other cache formats or a classical cache would need. A\n"
+        "bare config.json is enough; also for Llama-, Qwen- and Mistral-style models and\n"
+        "DeepSeek V1 to V4.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
             { O_CTX, "ctx", "LIST",
-              "context lengths in tokens, e.g. 4K,64K,1M (K = 1024); default: a few up to the "
+              "context lengths in tokens, e.g. 4K,64K,1M (K = 1024); default: a few up to the\n"
               "model's" },
             { O_RAM, "ram", "SIZE",
-              "memory to fit into, in bytes, e.g. 64G (G = 2^30); default: all of this machine's, "
-              "or of\n"
-              "the control group (container) that this runs in" },
+              "memory to fit into, in bytes, e.g. 64G (G = 2^30); default: all of this\n"
+              "machine's, or of the control group (container) that this runs in" },
             { O_DISK, "disk", "RATE",
-              "bytes a second that your disk gives, e.g. 6.6G: how long reading what is not in "
+              "bytes a second that your disk gives, e.g. 6.6G: how long reading what is not in\n"
               "memory takes" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
@@ -46,31 +44,28 @@ static const cli_usage usage = {
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "Formula: bytes per token = sum over KV sources of (main entry + index entry) / "
-             "ratio, with\n"
-             "entry = values x bits / 8 + values / group for the scales. Published model: (288 + "
-             "68) x (3 x 1/2 + 1) = 890.\n"
-             "Windows cost the same at every length; in models whose layers slide (Mistral) they "
-             "grow until they are full.\n"
-             "The classical cache keeps K and V of every layer and attention head in BF16.\n"
-             "Llama-style models keep keys and values of every layer; each part has its format "
-             "(--kv key=fp8,value=fp4).\n"
-             "Where memory is short, weights are mapped and the system pages them: what it then "
-             "reads is an estimate\n"
-             "(docs/plan.md), with all experts equally likely. mote has no cache of experts of its "
-             "own yet.\n"
-             "JSON: bytes_per_token, main_bytes_per_token and index_bytes_per_token (or key_ and "
-             "value_, see part_names),\n"
-             "window_bytes_per_sequence, runs (this mote can run the model) and runs_note (why "
-             "not), contexts[] {ctx,\n"
-             "global_bytes, total_bytes, answer_flops}, parameters and weights {dense, "
-             "routed_experts, engram, draft,\n"
-             "vision, other, total}, token {prompt, answer}, ram {bytes, source, resident, "
-             "mapped}, and more.\n"
-             "\n"
-             "examples:\n"
-             "  mote plan models/nano\n"
-             "  mote plan config.json --ctx 4K,1M --ram 64G --disk 6.6G",
+    .notes =
+        "Formula: bytes per token = sum over KV sources of (main entry + index entry) /\n"
+        "ratio, with entry = values x bits / 8 + values / group for the scales. Published\n"
+        "model: (288 + 68) x (3 x 1/2 + 1) = 890.\n"
+        "Windows cost the same at every length; in models whose layers slide (Mistral) they\n"
+        "grow until they are full.\n"
+        "The classical cache keeps K and V of every layer and attention head in BF16.\n"
+        "Llama-style models keep keys and values of every layer; each part has its format\n"
+        "(--kv key=fp8,value=fp4).\n"
+        "Where memory is short, weights are mapped and the system pages them: what it then\n"
+        "reads is an estimate (docs/plan.md), with all experts equally likely. mote has no\n"
+        "cache of experts of its own yet.\n"
+        "JSON: bytes_per_token, main_bytes_per_token and index_bytes_per_token (or key_ and\n"
+        "value_, see part_names), window_bytes_per_sequence, runs (this mote can run the\n"
+        "model) and runs_note (why not), contexts[] {ctx, global_bytes, total_bytes,\n"
+        "answer_flops}, parameters and weights {dense, routed_experts, engram, draft, vision,\n"
+        "other, total}, token {prompt, answer}, ram {bytes, source, resident, mapped}, and\n"
+        "more.\n"
+        "\n"
+        "examples:\n"
+        "  mote plan models/nano\n"
+        "  mote plan config.json --ctx 4K,1M --ram 64G --disk 6.6G",
 };
 
 /* `path`'s plan with format `kv` (NULL: default), parsed. */
@@ -91,30 +86,28 @@ static double number(const json_t *o, const char *key)
 {
     return json_number_value(json_object_get(o, key));
 }
-static const char *bytes_of(const json_t *o, const char *key)
+static cli_text bytes_of(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? cli_bytes(json_number_value(v)) : "-";
+    return json_is_number(v) ? cli_bytes(json_number_value(v)) : (cli_text){ "-" };
 }
 
 /* "890", "5,242,880" or "17.25" */
-static const char *exact(double v)
+static cli_text exact(double v)
 {
-    static char buffers[8][40];
-    static unsigned next;
-    char *s = buffers[next++ % 8];
-    lab_count_text(s, v);
-    return s;
+    cli_text t;
+    lab_count_text(t.s, v);
+    return t;
 }
 
 /* "1.85 GiB" or "-" */
 static void add_bytes(cli_table *t, const json_t *o, const char *key)
 {
-    cli_table_add(t, bytes_of(o, key));
+    cli_table_add(t, bytes_of(o, key).s);
 }
 static void add_exact(cli_table *t, const json_t *o, const char *key)
 {
-    cli_table_add(t, json_is_number(json_object_get(o, key)) ? exact(number(o, key)) : "-");
+    cli_table_add(t, json_is_number(json_object_get(o, key)) ? exact(number(o, key)).s : "-");
 }
 static void add_text(cli_table *t, const json_t *o, const char *key)
 {
@@ -130,15 +123,13 @@ static void add_times(cli_table *t, double a, double b)
 }
 
 /* Fields are called by the family's parts, "main" and "index" or "key" and "value": the i-th part's
- * field that ends in `rest`. Valid until the fourth next call. */
-static const char *part_key(const json_t *plan, int i, const char *rest)
+ * field that ends in `rest`. */
+static cli_text part_key(const json_t *plan, int i, const char *rest)
 {
-    static char keys[4][64];
-    static int turn;
-    char *key = keys[turn++ & 3];
+    cli_text key;
     const char *name = json_string_value(
         json_array_get(json_object_get(plan, "part_names"), (size_t)i));
-    snprintf(key, sizeof keys[0], "%s_%s", name ? name : "?", rest);
+    snprintf(key.s, sizeof key.s, "%s_%s", name ? name : "?", rest);
     return key;
 }
 
@@ -156,13 +147,11 @@ static const char *part_title(const json_t *plan, int i)
 }
 
 /* "748.5 B" */
-static const char *parameters(double v)
+static cli_text parameters(double v)
 {
-    static char buffers[8][24];
-    static unsigned next;
-    char *s = buffers[next++ % 8];
-    lab_parameters_text(s, v);
-    return s;
+    cli_text t;
+    lab_parameters_text(t.s, v);
+    return t;
 }
 
 /* "15.8 GFLOP" */
@@ -187,24 +176,24 @@ static void print_cache(const json_t *plan)
     cli_table *t = cli_table_create(4, headings);
     for (int i = 0; i < 2; i++) {
         cli_table_add(t, part_title(plan, i));
-        add_exact(t, plan, part_key(plan, i, "bytes_per_token"));
-        add_exact(t, parts, part_key(plan, i, "codes"));
-        add_exact(t, parts, part_key(plan, i, "scales"));
+        add_exact(t, plan, part_key(plan, i, "bytes_per_token").s);
+        add_exact(t, parts, part_key(plan, i, "codes").s);
+        add_exact(t, parts, part_key(plan, i, "scales").s);
     }
     cli_table_add(t, "together");
     add_exact(t, plan, "bytes_per_token");
     cli_table_print(t, stdout, 2);
     if (filling > 0)
         printf("  up to %s tokens; then the windows are full (%s), and %s\n",
-               exact(number(plan, "window_tokens")), cli_bytes(whole),
+               exact(number(plan, "window_tokens")).s, cli_bytes(whole).s,
                number(plan, "global_bytes_per_token") > 0
-                   ? exact(number(plan, "global_bytes_per_token"))
+                   ? exact(number(plan, "global_bytes_per_token")).s
                    : "nothing more");
     if (classical > 0 && each > 0)
         printf("  classical: %s, %.1f times as much (K and V of all heads in BF16)\n",
-               exact(classical), classical / each);
+               exact(classical).s, classical / each);
     if (whole > 0 && !(filling > 0))
-        printf("  windows: %s a sequence, whatever its length\n", cli_bytes(whole));
+        printf("  windows: %s a sequence, whatever its length\n", cli_bytes(whole).s);
 }
 
 static void print_sources(const json_t *plan)
@@ -226,8 +215,8 @@ static void print_sources(const json_t *plan)
         add_exact(t, row, "layers");
         add_exact(t, row, "ratio");
         for (int k = 0; k < 2; k++) {
-            add_text(t, row, part_key(plan, k, "format"));
-            add_exact(t, row, part_key(plan, k, "bytes_per_entry"));
+            add_text(t, row, part_key(plan, k, "format").s);
+            add_exact(t, row, part_key(plan, k, "bytes_per_entry").s);
         }
         add_exact(t, row, "bytes_per_token");
         if (number(plan, "window_bytes_per_token") > 0)
@@ -288,7 +277,8 @@ static void print_weights(const json_t *plan)
         }
         cli_table_print(t, stdout, 2);
         if (json_is_integer(json_object_get(plan, "header_bytes")))
-            printf("  headers of the files: %s bytes more\n", exact(number(plan, "header_bytes")));
+            printf("  headers of the files: %s bytes more\n",
+                   exact(number(plan, "header_bytes")).s);
     } else if (json_is_string(json_object_get(plan, "weights_note"))) {
         printf("\nWeights\n");
     }
@@ -346,8 +336,8 @@ static void print_formats(const json_t *plan)
     json_array_foreach(rows, i, row)
     {
         add_text(t, row, "option");
-        add_exact(t, row, part_key(plan, 0, "bytes_per_token"));
-        add_exact(t, row, part_key(plan, 1, "bytes_per_token"));
+        add_exact(t, row, part_key(plan, 0, "bytes_per_token").s);
+        add_exact(t, row, part_key(plan, 1, "bytes_per_token").s);
         add_exact(t, row, "bytes_per_token");
         add_bytes(t, row, "window_bytes_per_sequence");
         add_times(t, number(row, "classical_times"), 1);
@@ -379,19 +369,44 @@ static void print_resident(const json_t *plan, const json_t *ram)
     const json_t *way = json_object_get(ram, "resident");
     if (!json_is_object(way)) {
         printf("  caches alone: context %s of %s\n",
-               exact(number(json_object_get(ram, "mapped"), "fits_ctx")),
-               exact(number(plan, "max_context")));
+               exact(number(json_object_get(ram, "mapped"), "fits_ctx")).s,
+               exact(number(plan, "max_context")).s);
         return;
     }
-    printf("  all weights in memory: %s, ", bytes_of(way, "resident_weight_bytes"));
+    printf("  all weights in memory: %s, ", bytes_of(way, "resident_weight_bytes").s);
     if (!strcmp(json_string_value(json_object_get(way, "limited_by")), "weights")) {
         printf("they do not fit\n");
         return;
     }
     printf("%s left for caches:\n  context %s%s, or %s sequences of %s tokens\n",
-           bytes_of(way, "left_bytes"), exact(number(way, "fits_ctx")),
+           bytes_of(way, "left_bytes").s, exact(number(way, "fits_ctx")).s,
            number(way, "fits_ctx") < number(plan, "max_context") ? "" : " (the model's)",
-           exact(number(way, "sequences_at_max_context")), exact(number(plan, "max_context")));
+           exact(number(way, "sequences_at_max_context")).s, exact(number(plan, "max_context")).s);
+}
+
+/* What AUTO would do, group by group. */
+static void print_placed(const json_t *ram)
+{
+    static const char *const modes[] = { "copy", "map" }, *const words[] = { "copied", "mapped" };
+    json_t *groups = json_object_get(ram, "placed"), *group;
+    const char *name;
+    if (!json_is_object(groups))
+        return;
+    printf("  when it is opened: ");
+    for (int m = 0, any = 0; m < 2; m++) {
+        int here = 0;
+        json_object_foreach(groups, name, group)
+        {
+            if (number(group, "bytes") <= 0 ||
+                strcmp(json_string_value(json_object_get(group, "auto")), modes[m]))
+                continue;
+            printf("%s%s", here ? ", " : any ? "; " : "", name);
+            here = any = 1;
+        }
+        if (here)
+            printf(" %s", words[m]);
+    }
+    printf("\n");
 }
 
 static void print_ram(const json_t *plan)
@@ -407,14 +422,15 @@ static void print_ram(const json_t *plan)
     const char *source = json_string_value(json_object_get(ram, "source"));
     int given = !strcmp(source, "given"),
         timed = json_is_number(json_object_get(ram, "disk_bytes_per_second")), short_of = 0;
-    printf("\nWhat fits in %s%s", bytes_of(ram, "bytes"),
+    printf("\nWhat fits in %s%s", bytes_of(ram, "bytes").s,
            given                        ? ""
            : !strcmp(source, "machine") ? " of this machine"
                                         : " of this control group");
     if (!given)
-        printf(" (%s free now)", bytes_of(ram, "available_bytes"));
+        printf(" (%s free now)", bytes_of(ram, "available_bytes").s);
     printf("\n");
     print_resident(plan, ram);
+    print_placed(ram);
     size_t i;
     json_array_foreach(rows, i, row) short_of |= json_is_null(json_object_get(row, "page_bytes")) ||
                                                  number(row, "answer_disk_bytes") > 0;
@@ -431,15 +447,15 @@ static void print_ram(const json_t *plan)
         add_bytes(t, row, "experts_in_memory_bytes");
         add_bytes(t, row, "answer_disk_bytes");
         if (timed)
-            cli_table_add(t, cli_fixed(cli_number(row, "answer_disk_seconds"), 2));
+            cli_table_add(t, cli_fixed(cli_number(row, "answer_disk_seconds"), 2).s);
         add_bytes(t, row, "prompt_chunk_disk_bytes");
         if (timed)
-            cli_table_add(t, cli_fixed(cli_number(row, "prompt_chunk_disk_seconds"), 1));
+            cli_table_add(t, cli_fixed(cli_number(row, "prompt_chunk_disk_seconds"), 1).s);
     }
     cli_table_print(t, stdout, 2);
     if (timed)
         printf("  at %s a second, as given; page faults rarely get a disk's full rate\n",
-               bytes_of(ram, "disk_bytes_per_second"));
+               bytes_of(ram, "disk_bytes_per_second").s);
 }
 
 static void print_parameters(const json_t *plan)
@@ -447,24 +463,24 @@ static void print_parameters(const json_t *plan)
     const json_t *p = json_object_get(plan, "parameters");
     if (!json_is_object(p))
         return;
-    printf("  %s parameters", parameters(number(plan, "n_parameters")));
+    printf("  %s parameters", parameters(number(plan, "n_parameters")).s);
     if (number(p, "engram") > 0)
         printf(": %s backbone + %s Engram",
-               parameters(number(p, "dense") + number(p, "routed_experts")),
-               parameters(number(p, "engram")));
+               parameters(number(p, "dense") + number(p, "routed_experts")).s,
+               parameters(number(p, "engram")).s);
     printf("\n");
     double draft = number(p, "draft"), vision = number(p, "vision");
     if (draft + vision > 0)
         printf("  and, not run:%s%s%s%s%s\n", draft > 0 ? " draft layers " : "",
-               draft > 0 ? parameters(draft) : "", draft > 0 && vision > 0 ? "," : "",
-               vision > 0 ? " vision " : "", vision > 0 ? parameters(vision) : "");
+               draft > 0 ? parameters(draft).s : "", draft > 0 && vision > 0 ? "," : "",
+               vision > 0 ? " vision " : "", vision > 0 ? parameters(vision).s : "");
 }
 
 static void print_plan(const char *path, const json_t *plan)
 {
     const char *family = json_string_value(json_object_get(plan, "family"));
     printf("%s\n  %s, %s layers, context %s\n", path, family ? family : "?",
-           exact(number(plan, "layers")), exact(number(plan, "max_context")));
+           exact(number(plan, "layers")).s, exact(number(plan, "max_context")).s);
     print_parameters(plan);
     const char *note = json_string_value(json_object_get(plan, "runs_note")),
                *config = json_string_value(json_object_get(plan, "path"));
@@ -528,7 +544,7 @@ int cli_plan(int argc, char **argv)
             for (size_t i = 0; i < n_ctxs; i++)
                 if (ctxs[i] > MAX_CONTEXT)
                     cli_usage_error(&a, "--ctx: %s is over the limit of %s tokens",
-                                    cli_count(ctxs[i]), cli_count(MAX_CONTEXT));
+                                    cli_count(ctxs[i]).s, cli_count(MAX_CONTEXT).s);
             break;
         case O_RAM: ram = cli_size(&a); break;
         case O_DISK: disk = cli_size(&a); break;
@@ -543,7 +559,7 @@ int cli_plan(int argc, char **argv)
         cli_say("mote: note: %s is a configuration alone: whether the profile was made for its "
                 "model cannot be checked",
                 path);
-    int rc = bare ? MOTE_OK : cli_check_profile(&a, path, &err);
+    int rc = cli_profile_load(&a, bare ? NULL : path, &err);
     if (!rc && (rc = ask(&plan, path, a.kv, ctxs, n_ctxs, ram, &err)) && a.kv)
         cli_kv_error("--kv", &a, &status, &err);
     if (!rc && disk)

@@ -6,10 +6,12 @@
 #include "base/err.h"
 #include "base/json_string.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "cli/store_opts.h"
+#include "talk/generator.h"
+#include "base/clock.h"
 
 enum {
     O_STOP = 1200,
@@ -28,10 +30,9 @@ enum {
 static const cli_usage usage = {
     .command = "run",
     .operands = "MODEL [-]",
-    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint "
-             "folder: config.json,\n"
-             "safetensors shards, tokenizer.json. The prompt comes from -p, from a file (-f), or "
-             "from standard input (-).",
+    .about = "Complete a prompt and print the continuation as it comes. MODEL is a checkpoint\n"
+             "folder: config.json, safetensors shards, tokenizer.json. The prompt comes from -p,\n"
+             "from a file (-f), or from standard input (-).",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -47,12 +48,11 @@ static const cli_usage usage = {
               "end before STRING appears; may be given several times. No part of it is printed" },
             { O_IGNORE_EOS, "ignore-eos", NULL, "go on after the model's end-of-sequence token" },
             { O_LOGPROBS, "logprobs", "K",
-              "with --json: for each token its natural log probability at temperature 1, and the "
-              "K\n"
-              "(0-20) most likely tokens with theirs" },
+              "with --json: for each token its natural log probability at temperature 1, and\n"
+              "the K (0-20) most likely tokens with theirs" },
             { O_CTX, "ctx", "N",
-              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated for "
-              "it" },
+              "context limit in tokens (4K = 4096); default: the model's. Nothing is allocated\n"
+              "for it" },
             { O_NO_BOS, "no-bos", NULL,
               "do not put the beginning-of-sequence token in front of the prompt" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
@@ -63,10 +63,9 @@ static const cli_usage usage = {
               "record there which experts each token is routed to, for 'mote experts'" },
             CLI_ROWS_STORE,
             { O_SNAPSHOT, "snapshot", NULL,
-              "save the session's state in the store, one token before the prompt's end and at the "
-              "end: the same\n"
-              "prompt, or one that goes on from this text (its ids), then continues without "
-              "replay" },
+              "save the session's state in the store, one token before the prompt's end and at\n"
+              "the end: the same prompt, or one that goes on from this text (its ids), then\n"
+              "continues without replay" },
             CLI_ROW_KV,
             CLI_ROW_PROFILE,
             CLI_ROW_PREFILL,
@@ -77,19 +76,17 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens, "
-        "finish_reason (length, eos, stop,\n"
-        "context), prefill_tokens_per_s = computed prompt tokens / time until the first logits "
-        "(null where all came from a\n"
-        "store), decode_tokens_per_s = decode steps / their time (null when there was none), "
-        "memory {bytes by class},\n"
-        "kv_bytes_per_token {by part}, seed.\n"
-        "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens = "
-        "those of the reused ones that\n"
-        "came from a server; replayed_tokens = reused ones that ran again for their windows; "
-        "from_snapshot; exact = the result has\n"
-        "the bits of the same command without a store; time_to_first_token_s = until the first "
-        "logits, looking into the store included.\n"
+        "JSON: text, tokens[] (an ending end-of-sequence token left out), prompt_tokens,\n"
+        "finish_reason (length, eos, stop, context), prefill_tokens_per_s = computed prompt\n"
+        "tokens / time until the first logits (null where all came from a store),\n"
+        "decode_tokens_per_s = decode steps / their time (null when there was none), memory\n"
+        "{bytes by class}, kv_bytes_per_token {by part}, weights (copy, map, mixed), placed\n"
+        "{group of weights: bytes, placed}, seed.\n"
+        "With a store: prompt_tokens = reused_tokens + computed_tokens; reused_remote_tokens\n"
+        "= those of the reused ones that came from a server; replayed_tokens = reused ones\n"
+        "that ran again for their windows; from_snapshot; exact = the result has the bits of\n"
+        "the same command without a store; time_to_first_token_s = until the first logits,\n"
+        "looking into the store included.\n"
         "\n"
         "examples:\n"
         "  mote run models/nano -p 'Emma was not' -n 64 --temp 0\n"
@@ -105,14 +102,14 @@ typedef struct request {
     int has_ids, no_bos, plain, chat, stats, snapshot;
     size_t max_context;
     cli_sampling sampling;
-    cli_gen_params gen;
+    talk_params gen;
     const char **stops;
     cli_store store;
 } request;
 
 static void parse(cli_args *a, request *q)
 {
-    *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .n_max = 256 } };
+    *q = (request){ .sampling = CLI_SAMPLING_INIT, .gen = { .max_tokens = 256 } };
     int id;
     while ((id = cli_next(a)) != CLI_END) {
         if (cli_sampling_option(&q->sampling, a, id) || cli_store_option(&q->store, a, id))
@@ -120,7 +117,7 @@ static void parse(cli_args *a, request *q)
         switch (id) {
         case 'p': q->prompt = a->value; break;
         case 'f': q->file = a->value; break;
-        case 'n': q->gen.n_max = cli_uint(a, 0, UINT32_MAX); break;
+        case 'n': q->gen.max_tokens = cli_uint(a, 0, UINT32_MAX); break;
         case O_IDS:
             free(q->ids);
             q->ids = cli_ids(a, &q->n_ids);
@@ -202,14 +199,20 @@ static int prompt_ids(request *q, const mote_model *model, const mote_model_info
     return rc;
 }
 
-/* Where the text goes: stdout at once, or a buffer for the JSON. */
+/* Where the text goes (stdout at once, or a buffer for the JSON), and the logprobs. */
 typedef struct sink {
+    const mote_model *model;
+    const mote_model_info *info;
     FILE *f;
     char last;
     int status;
+    json_t *logprobs; /* owned; NULL: not asked for */
+    int no_memory;
 } sink;
-static int on_text(void *ctx, const char *text, size_t n)
+
+static int on_text(void *ctx, mote_reply_part part, const char *text, size_t n)
 {
+    (void)part;
     sink *s = ctx;
     fwrite(text, 1, n, s->f);
     s->last = text[n - 1];
@@ -218,10 +221,49 @@ static int on_text(void *ctx, const char *text, size_t n)
     return s->status;
 }
 
+/* A token's text, or null where it has none or its bytes are not whole characters. */
+static json_t *token_json(const sink *s, talk_logprob token)
+{
+    size_t n = 0;
+    const char *bytes = s->info->has_tokenizer ? mote_token_bytes(s->model, token.id, &n) : NULL;
+    json_t *text = bytes ? json_stringn(bytes, n) : NULL;
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)token.id, "token",
+                     text ? text : json_null(), "logprob", cli_json_real((double)token.logprob));
+}
+
+static int on_token(void *ctx, const talk_generator *g)
+{
+    sink *s = ctx;
+    const talk_logprob *top;
+    size_t n;
+    if (!s->logprobs)
+        return 0;
+    json_t *one = token_json(s, talk_generator_logprob(g, &top, &n)), *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, token_json(s, top[i]));
+    json_object_set_new(one, "top", list);
+    return s->no_memory = json_array_append_new(s->logprobs, one) != 0;
+}
+
+static int cancelled(void *ctx)
+{
+    (void)ctx;
+    return cli_interrupted();
+}
+
+/* What came of it. */
+typedef struct outcome {
+    const int32_t *ids; /* borrowed from the generator */
+    size_t n_ids;
+    talk_finish finish;
+    talk_loop loop;
+    json_t *logprobs; /* borrowed, or NULL */
+} outcome;
+
 static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
-                           const mote_session *session, const cli_gen_result *r,
-                           const mote_restored *from, const char *text, size_t n_text,
-                           double prefill_s, const mote_memory *m, size_t scratch_peak)
+                           const mote_session *session, const outcome *r, const mote_restored *from,
+                           const char *text, size_t n_text, double prefill_s, const mote_memory *m,
+                           size_t scratch_peak)
 {
     json_t *tokens = json_array();
     for (size_t i = 0; i < r->n_ids; i++)
@@ -230,14 +272,15 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
                           info->has_tokenizer ? mote__json_bytes(text, n_text) : json_null(),
                           "tokens", tokens, "prompt_tokens", (json_int_t)q->n_ids,
                           "generated_tokens", (json_int_t)r->n_ids, "finish_reason",
-                          cli_finish_names[r->finish]);
+                          talk_finish_name(r->finish));
     if (!o)
         return NULL;
     size_t computed = q->n_ids - from->reused_tokens;
     json_object_set_new(o, "prefill_tokens_per_s",
                         computed ? cli_json_real((double)computed / prefill_s) : json_null());
     json_object_set_new(o, "decode_tokens_per_s",
-                        r->n_steps ? cli_json_real((double)r->n_steps / r->seconds) : json_null());
+                        r->loop.n_steps ? cli_json_real((double)r->loop.n_steps / r->loop.seconds)
+                                        : json_null());
     json_object_set_new(o, "time_to_first_token_s", cli_json_real(prefill_s));
     json_object_set_new(o, "reused_tokens", json_integer((json_int_t)from->reused_tokens));
     json_object_set_new(o, "reused_remote_tokens", json_integer((json_int_t)from->remote_tokens));
@@ -247,7 +290,8 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "exact", json_boolean(from->exact));
     json_object_set_new(o, "prefill", json_string(cli_prefill_names[a->prefill]));
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
-    json_object_set_new(o, "weights", json_string(cli_weights_names[info->weights]));
+    json_object_set_new(o, "weights", json_string(cli_weights_word(info)));
+    json_object_set_new(o, "placed", cli_placed_json(info));
     json_object_set_new(o, "kv", mote__json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence",
@@ -262,28 +306,29 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
 }
 
 static void print_stats(const request *q, const cli_args *a, const mote_model_info *info,
-                        const mote_session *session, const cli_gen_result *r,
-                        const mote_restored *from, double prefill_s, const mote_memory *m,
-                        size_t scratch_peak)
+                        const mote_session *session, const outcome *r, const mote_restored *from,
+                        double prefill_s, const mote_memory *m, size_t scratch_peak)
 {
     size_t computed = q->n_ids - from->reused_tokens;
     fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n",
-            cli_count(q->n_ids), cli_count(computed),
-            computed ? cli_fixed((double)computed / prefill_s, 1) : "-",
+            cli_count(q->n_ids).s, cli_count(computed).s,
+            computed ? cli_fixed((double)computed / prefill_s, 1).s : "-",
             cli_prefill_names[a->prefill]);
     if (q->store.dir)
         fprintf(stderr,
                 "store       %s tokens reused%s%s%s, %s replayed, %s computed; first token after "
                 "%.3f s%s\n",
-                cli_count(from->reused_tokens), from->from_snapshot ? " from a snapshot" : "",
+                cli_count(from->reused_tokens).s, from->from_snapshot ? " from a snapshot" : "",
                 from->remote_tokens ? ", from a server " : "",
-                from->remote_tokens ? cli_count(from->remote_tokens) : "",
-                cli_count(from->replay_tokens), cli_count(computed), prefill_s,
+                from->remote_tokens ? cli_count(from->remote_tokens).s : "",
+                cli_count(from->replay_tokens).s, cli_count(computed).s, prefill_s,
                 from->exact ? "" : " (approximate)");
     fprintf(stderr, "generated   %s tokens, %s tokens/s, ended by: %s; seed %llu\n",
-            cli_count(r->n_ids), r->n_steps ? cli_fixed((double)r->n_steps / r->seconds, 1) : "-",
-            cli_finish_names[r->finish], (unsigned long long)q->gen.sample.seed);
+            cli_count(r->n_ids).s,
+            r->loop.n_steps ? cli_fixed((double)r->loop.n_steps / r->loop.seconds, 1).s : "-",
+            talk_finish_name(r->finish), (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
+    cli_print_placed(stderr, info);
     cli_print_memory(stderr, m, scratch_peak);
 }
 
@@ -297,13 +342,13 @@ static int read_prompt(request *q, mote_model *model, const mote_model_info *inf
     cli_store_open(&q->store);
     cli_store_attach(&q->store, session);
     int split = q->snapshot && q->store.store && n > 1 && n <= limit;
-    double t0 = cli_seconds();
+    double t0 = mote__clock_s();
     int rc = MOTE_OK;
     if (split)
         rc = mote_session_follow(session, n > info->window ? n - info->window : 0, n, err);
     if (!rc)
         rc = cli_store_restore(&q->store, session, q->ids, n, from, err);
-    *seconds = cli_seconds() - t0;
+    *seconds = mote__clock_s() - t0;
     done = from->reused_tokens;
     /* a state for the same prompt again: its last token is left to give the logits */
     if (!rc && split && done < n - 1) {
@@ -332,7 +377,8 @@ int cli_run(int argc, char **argv)
     mote_model *model = NULL;
     mote_model_info info;
     mote_session *session = NULL;
-    cli_gen_result r = { 0 };
+    talk_generator *g = NULL;
+    outcome r = { 0 };
     char *text = NULL;
     size_t text_size = 0, scratch_peak = 0;
     double prefill_s = 0;
@@ -342,7 +388,7 @@ int cli_run(int argc, char **argv)
     int rc = cli_model_open(&model, &info, path, &a, q.has_ids, &err);
     if (!rc && q.max_context > info.max_context)
         rc = mote__fail(&err, MOTE_EINVAL, "--ctx: %s is more than the model's %s tokens",
-                        cli_count(q.max_context), cli_count(info.max_context));
+                        cli_count(q.max_context).s, cli_count(info.max_context).s);
     if (!rc && info.tokenizer_error)
         cli_say("mote: note: ids instead of text: %s", info.tokenizer_error);
     if (!rc)
@@ -356,11 +402,24 @@ int cli_run(int argc, char **argv)
     if (!rc)
         rc = read_prompt(&q, model, &info, session, &from, &prefill_s, &scratch_peak, &err);
     if (!rc) {
-        out.f = a.json ? open_memstream(&text, &text_size) : stdout;
-        q.gen.on_text = on_text;
-        q.gen.ctx = &out;
-        rc = out.f ? cli_generate(model, session, &info, &q.gen, &r, &err)
+        out = (sink){ .model = model,
+                      .info = &info,
+                      .f = a.json ? open_memstream(&text, &text_size) : stdout,
+                      .logprobs = q.gen.want_logprobs ? json_array() : NULL };
+        r.loop = (talk_loop){
+            .cancelled = cancelled, .on_token = on_token, .on_text = on_text, .ctx = &out
+        };
+        rc = out.f ? talk_generator_create(&g, model, &q.gen, &err)
                    : mote__fail(&err, MOTE_ENOMEM, "out of memory");
+    }
+    if (!rc)
+        rc = talk_generate(model, session, g, &r.loop, &err);
+    if (!rc && out.no_memory)
+        rc = mote__fail(&err, MOTE_ENOMEM, "out of memory for logprobs");
+    if (!rc) {
+        r.ids = talk_generator_tokens(g, &r.n_ids);
+        r.finish = talk_generator_finish(g);
+        r.logprobs = out.logprobs;
     }
     if (out.f && a.json)
         fclose(out.f);
@@ -378,22 +437,23 @@ int cli_run(int argc, char **argv)
         cli_store_snapshot(&q.store, session);
     mote_memory m;
     mote_model_get_memory(model, &m);
-    status = r.finish == CLI_FINISH_INTERRUPTED ? CLI_INTERRUPTED : out.status;
+    status = r.finish == TALK_CANCELLED ? CLI_INTERRUPTED : out.status;
     if (a.json && status == CLI_INTERRUPTED)
         cli_say("mote: interrupted");
     else if (a.json)
         status = cli_print_json(result_json(&q, &a, &info, session, &r, &from, text ? text : "",
                                             text_size, prefill_s, &m, scratch_peak),
                                 JSON_INDENT(2));
-    if (r.finish == CLI_FINISH_CONTEXT && !out.status)
+    if (r.finish == TALK_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
-                cli_count(q.max_context ? q.max_context : info.max_context));
+                cli_count(q.max_context ? q.max_context : info.max_context).s);
     if (q.stats && !out.status)
         print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
     if (model && mote_model_trace_experts(model, NULL, &err))
         cli_say("mote: note: %s", err.message);
-    cli_gen_result_deinit(&r);
+    talk_generator_destroy(g);
+    json_decref(out.logprobs);
     mote_session_destroy(session);
     cli_store_close(&q.store);
     mote_model_close(model);

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/json_string.h"
 #include "cli/cli.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 
@@ -15,9 +15,9 @@ enum { O_DECODE = 1200, O_COUNT, O_BOS, O_PLAIN, O_IDS_ONLY };
 static const cli_usage usage = {
     .command = "tokenize",
     .operands = "MODEL [-]",
-    .about = "Show the tokens of a text, or the text of tokens. MODEL is a checkpoint folder or a "
+    .about = "Show the tokens of a text, or the text of tokens. MODEL is a checkpoint folder or a\n"
              "tokenizer.json.\n"
-             "The text comes from -p, from a file (-f), or from standard input (-, and where "
+             "The text comes from -p, from a file (-f), or from standard input (-, and where\n"
              "nothing else is given).",
     .opts =
         (const cli_opt[]){
@@ -30,16 +30,15 @@ static const cli_usage usage = {
             { O_IDS_ONLY, "ids-only", NULL,
               "print only the ids, in one line, separated by commas" },
             { O_BOS, "bos", NULL,
-              "put the beginning-of-sequence token in front, as run does: where the model has one "
-              "and\n"
-              "its tokenizer_config.json does not say otherwise (needs the model's folder)" },
+              "put the beginning-of-sequence token in front, as run does: where the model has\n"
+              "one and its tokenizer_config.json does not say otherwise (needs the model's\n"
+              "folder)" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
             CLI_ROW_JSON,
             CLI_ROW_END,
         },
-    .notes = "JSON: count, ids[], pieces[] (text of each token; U+FFFD where it is not whole "
-             "characters); with --decode: text,\n"
-             "ids[].\n"
+    .notes = "JSON: count, ids[], pieces[] (text of each token; U+FFFD where it is not whole\n"
+             "characters); with --decode: text, ids[].\n"
              "\n"
              "examples:\n"
              "  mote tokenize models/nano -p 'It was a truth'\n"

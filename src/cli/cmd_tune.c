@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/cmd_eval.h"
-#include "cli/gen.h"
+#include "cli/running.h"
 #include "cli/opts.h"
 #include "cli/out.h"
 #include "lab/needle_text.h"
@@ -21,10 +21,9 @@ enum { O_TEXT = 1200, O_BUDGET, O_TASK, O_CTX, O_WINDOWS, O_FORMATS, O_PLAIN, O_
 static const cli_usage usage = {
     .command = "tune",
     .operands = "MODEL",
-    .about = "Measure what each format costs in each part (main, index) of each KV source of the "
-             "model, choose one for each under a\n"
-             "budget of bytes per token, measure the choice, and write it as a profile that "
-             "--profile loads in other commands.",
+    .about = "Measure what each format costs in each part (main, index) of each KV source of the\n"
+             "model, choose one for each under a budget of bytes per token, measure the choice,\n"
+             "and write it as a profile that --profile loads in other commands.",
     .opts =
         (const cli_opt[]){
             CLI_ROW_HELP,
@@ -32,18 +31,18 @@ static const cli_usage usage = {
             { O_BUDGET, "budget", "BYTES",
               "bytes of global KV per token at most; default: what the default formats take" },
             { O_TASK, "task", "NAME",
-              "what a format is charged for: generation (default): the KL it causes on the text;\n"
+              "what a format is charged for: generation (default): the KL it causes on the\n"
+              "text;\n"
               "retrieval: how far it moves ln p of the answers of hidden needles" },
             { 'o', "out", "FILE",
               "write the profile there; an existing file is replaced in one step" },
             { O_CTX, "ctx", "N", "tokens of a window and of a needle context; default 2048" },
             { O_WINDOWS, "windows", "N",
-              "windows to measure on; default 1. As many more, if the text has them, check the "
+              "windows to measure on; default 1. As many more, if the text has them, check the\n"
               "choice" },
             { O_FORMATS, "formats", "LIST",
-              "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part "
-              "takes those\n"
-              "whose groups divide its vectors" },
+              "formats to choose from; default fp4-128,fp4-64,fp4-32,mxfp4,fp4,fp8,bf16. A part\n"
+              "takes those whose groups divide its vectors" },
             { O_SAMPLES, "samples", "N", "needle contexts (retrieval); default 2" },
             { O_SEED, "seed", "N", "what the needles are drawn from; default 1" },
             { O_PLAIN, "plain", NULL, "text that looks like a special token is ordinary text" },
@@ -54,27 +53,22 @@ static const cli_usage usage = {
             CLI_ROW_END,
         },
     .notes =
-        "How: with the whole cache in f32, windows too, one part of one source at a time is "
-        "rounded to one format; its cost is the mean\n"
-        "KL(f32 || this) over the predicted tokens (generation), or the mean square change of ln "
-        "p(answer) over the needles\n"
-        "(retrieval, where indexer keys weigh more). Both are squares of small disturbances, so "
-        "independent ones add up: the sum over\n"
-        "parts is minimised exactly under the budget, then the whole choice is measured, on the "
-        "same windows (with f32 windows: predicted\n"
-        "against measured) and on windows that had no part in the choice. Window formats cost "
-        "nothing per token: the default stays.\n"
+        "How: with the whole cache in f32, windows too, one part of one source at a time is\n"
+        "rounded to one format; its cost is the mean KL(f32 || this) over the predicted\n"
+        "tokens (generation), or the mean square change of ln p(answer) over the needles\n"
+        "(retrieval, where indexer keys weigh more). Both are squares of small disturbances,\n"
+        "so independent ones add up: the sum over parts is minimised exactly under the\n"
+        "budget, then the whole choice is measured, on the same windows (with f32 windows:\n"
+        "predicted against measured) and on windows that had no part in the choice. Window\n"
+        "formats cost nothing per token: the default stays.\n"
         "\n"
-        "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured, "
-        "measured_se (generation), judgement,\n"
-        "items[] {layer, part, options[] {format, bytes_per_token, cost, cost_se, chosen}}, "
-        "frontier[] {bytes_per_token,\n"
-        "predicted}: the best choice for every budget, verified[] and heldout[] (exact, chosen, "
-        "default, and chosen with f32\n"
-        "windows: kv, bytes_per_token, tokens, loss, perplexity, loss_minus_exact, "
-        "loss_minus_exact_se, kl, kl_se, peak_bytes),\n"
-        "needle (retrieval; see 'mote eval --help'), profile: what the file holds "
-        "(docs/profile.md).\n"
+        "JSON: task, cost (its unit), budget, kv, bytes_per_token, predicted, measured,\n"
+        "measured_se (generation), judgement, items[] {layer, part, options[] {format,\n"
+        "bytes_per_token, cost, cost_se, chosen}}, frontier[] {bytes_per_token, predicted}:\n"
+        "the best choice for every budget, verified[] and heldout[] (exact, chosen, default,\n"
+        "and chosen with f32 windows: kv, bytes_per_token, tokens, loss, perplexity,\n"
+        "loss_minus_exact, loss_minus_exact_se, kl, kl_se, peak_bytes), needle (retrieval;\n"
+        "see 'mote eval --help'), profile: what the file holds (docs/profile.md).\n"
         "\n"
         "examples:\n"
         "  mote tune models/nano --text models/nano/heldout.txt --budget 212 --out nano.profile\n"
@@ -146,13 +140,11 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "-";
 }
 
-static const char *bytes_text(double v)
+static cli_text bytes_text(double v)
 {
-    static char buffers[8][24];
-    static unsigned next;
-    char *s = buffers[next++ % 8];
-    snprintf(s, sizeof buffers[0], "%.6g", v);
-    return s;
+    cli_text t;
+    snprintf(t.s, sizeof t.s, "%.6g", v);
+    return t;
 }
 
 static void print_items(const json_t *items)
@@ -164,12 +156,12 @@ static void print_items(const json_t *items)
     size_t i, k;
     json_array_foreach(items, i, item) json_array_foreach(json_object_get(item, "options"), k, o)
     {
-        cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")));
+        cli_table_add(t, k ? "" : cli_count((uint64_t)cli_number(item, "layer")).s);
         cli_table_add(t, k ? "" : text_of(item, "part"));
         cli_table_add(t, text_of(o, "format"));
-        cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")));
-        cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6));
-        cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6));
+        cli_table_add(t, bytes_text(cli_number(o, "bytes_per_token")).s);
+        cli_table_add(t, cli_fixed(cli_number(o, "cost"), 6).s);
+        cli_table_add(t, cli_fixed(cli_number(o, "cost_se"), 6).s);
         cli_table_add(t, json_is_true(json_object_get(o, "chosen")) ? "<" : "");
     }
     cli_table_print(t, stdout, 2);
@@ -190,13 +182,13 @@ static void print_checked(const char *title, const json_t *rows)
         char signed_loss[32];
         snprintf(signed_loss, sizeof signed_loss, "%+.5f", cli_number(r, "loss_minus_exact"));
         cli_table_add(t, text_of(r, "name"));
-        cli_table_add(t, bytes_text(cli_number(r, "bytes_per_token")));
-        cli_table_add(t, cli_count((uint64_t)cli_number(r, "tokens")));
-        cli_table_add(t, cli_fixed(cli_number(r, "perplexity"), 3));
+        cli_table_add(t, bytes_text(cli_number(r, "bytes_per_token")).s);
+        cli_table_add(t, cli_count((uint64_t)cli_number(r, "tokens")).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "perplexity"), 3).s);
         cli_table_add(t, signed_loss);
-        cli_table_add(t, cli_fixed(cli_number(r, "loss_minus_exact_se"), 5));
-        cli_table_add(t, cli_fixed(cli_number(r, "kl"), 6));
-        cli_table_add(t, cli_fixed(cli_number(r, "kl_se"), 6));
+        cli_table_add(t, cli_fixed(cli_number(r, "loss_minus_exact_se"), 5).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "kl"), 6).s);
+        cli_table_add(t, cli_fixed(cli_number(r, "kl_se"), 6).s);
     }
     printf("\n%s\n", title);
     cli_table_print(t, stdout, 2);
@@ -211,7 +203,7 @@ static void print_result(const json_t *r, const char *out)
     if (json_is_object(json_object_get(r, "needle")))
         cli_print_needle(json_object_get(r, "needle"));
     printf("\n%s bytes a token of a budget of %s: --kv %s\n%s\n",
-           bytes_text(cli_number(r, "bytes_per_token")), bytes_text(cli_number(r, "budget")),
+           bytes_text(cli_number(r, "bytes_per_token")).s, bytes_text(cli_number(r, "budget")).s,
            text_of(r, "kv"), text_of(r, "judgement"));
     if (out)
         printf("written to %s: use it with --profile %s\n", out, out);

@@ -29,16 +29,16 @@ static void print_rows(const json_t *rows)
         snprintf(bytes, sizeof bytes, "%.6g", cli_number(r, "kv_bytes_per_token"));
         const char *const cells[] = {
             json_string_value(json_object_get(r, "kv")),
-            cli_count((uint64_t)cli_number(r, "ctx")),
-            cli_count((uint64_t)cli_number(r, "tokens")),
-            cli_fixed(cli_number(r, "loss"), 5),
-            cli_fixed(cli_number(r, "perplexity"), 3),
-            cli_fixed(cli_number(r, "kl"), 5),
-            cli_fixed(100 * cli_number(r, "top1_agreement"), 2),
+            cli_count((uint64_t)cli_number(r, "ctx")).s,
+            cli_count((uint64_t)cli_number(r, "tokens")).s,
+            cli_fixed(cli_number(r, "loss"), 5).s,
+            cli_fixed(cli_number(r, "perplexity"), 3).s,
+            cli_fixed(cli_number(r, "kl"), 5).s,
+            cli_fixed(100 * cli_number(r, "top1_agreement"), 2).s,
             bytes,
-            cli_fixed(cli_number(r, "prefill_tokens_per_s"), 1),
-            cli_fixed(cli_number(r, "decode_tokens_per_s"), 1),
-            cli_bytes(cli_number(r, "peak_bytes")),
+            cli_fixed(cli_number(r, "prefill_tokens_per_s"), 1).s,
+            cli_fixed(cli_number(r, "decode_tokens_per_s"), 1).s,
+            cli_bytes(cli_number(r, "peak_bytes")).s,
         };
         for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++)
             cli_table_add(t, cells[k]);
@@ -58,15 +58,15 @@ static void print_store(const json_t *rows)
     {
         const char *const cells[] = {
             json_string_value(json_object_get(r, "kv")),
-            cli_count((uint64_t)cli_number(r, "ctx")),
-            cli_count((uint64_t)cli_number(r, "reused_tokens")),
-            cli_count((uint64_t)cli_number(r, "replayed_tokens")),
-            cli_count((uint64_t)cli_number(r, "computed_tokens")),
-            cli_count((uint64_t)cli_number(r, "tokens")),
-            cli_fixed(cli_number(r, "loss"), 5),
-            cli_fixed(cli_number(r, "cold_loss"), 5),
-            cli_fixed(cli_number(r, "loss_minus_cold"), 5),
-            cli_fixed(cli_number(r, "loss_minus_cold_se"), 5),
+            cli_count((uint64_t)cli_number(r, "ctx")).s,
+            cli_count((uint64_t)cli_number(r, "reused_tokens")).s,
+            cli_count((uint64_t)cli_number(r, "replayed_tokens")).s,
+            cli_count((uint64_t)cli_number(r, "computed_tokens")).s,
+            cli_count((uint64_t)cli_number(r, "tokens")).s,
+            cli_fixed(cli_number(r, "loss"), 5).s,
+            cli_fixed(cli_number(r, "cold_loss"), 5).s,
+            cli_fixed(cli_number(r, "loss_minus_cold"), 5).s,
+            cli_fixed(cli_number(r, "loss_minus_cold_se"), 5).s,
             json_is_true(json_object_get(r, "exact")) ? "" : "approximate",
         };
         for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++)
@@ -82,23 +82,18 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "-";
 }
 
-static const char *percent(double share)
-{
-    return isfinite(share) ? cli_fixed(100 * share, 1) : "-";
-}
-static const char *count_of(const json_t *o, const char *key)
+static cli_text percent(double share) { return cli_fixed(100 * share, 1); /* "-" for none */ }
+static cli_text count_of(const json_t *o, const char *key)
 {
     return cli_count((uint64_t)cli_number(o, key));
 }
 /* Effects are small and have a sign. */
-static const char *effect(const json_t *o, const char *key)
+static cli_text effect(const json_t *o, const char *key)
 {
-    static char buffers[16][24];
-    static unsigned next;
-    char *s = buffers[next++ % 16];
+    cli_text t;
     double v = cli_number(o, key);
-    snprintf(s, sizeof buffers[0], isfinite(v) ? "%+.5f" : "-", v);
-    return s;
+    snprintf(t.s, sizeof t.s, isfinite(v) ? "%+.5f" : "-", v);
+    return t;
 }
 static void add_cells(cli_table *t, const char *const *cells, size_t n)
 {
@@ -119,11 +114,11 @@ void cli_print_needle(const json_t *needle)
                  *depths = json_object_get(needle, "depths"), *r, *c;
     size_t i, k;
     json_array_foreach(rows, i, r)
-        ADD(t, text_of(r, "kv"), count_of(r, "ctx"), count_of(r, "asked"),
-            percent(cli_number(r, "recall")), percent(cli_number(r, "choice")),
-            percent(cli_number(r, "greedy")), cli_fixed(cli_number(r, "logp"), 3),
-            cli_fixed(cli_number(r, "margin"), 3), cli_fixed(cli_number(r, "margin_se"), 3),
-            effect(r, "logp_minus_base"), cli_fixed(cli_number(r, "logp_minus_base_se"), 5));
+        ADD(t, text_of(r, "kv"), count_of(r, "ctx").s, count_of(r, "asked").s,
+            percent(cli_number(r, "recall")).s, percent(cli_number(r, "choice")).s,
+            percent(cli_number(r, "greedy")).s, cli_fixed(cli_number(r, "logp"), 3).s,
+            cli_fixed(cli_number(r, "margin"), 3).s, cli_fixed(cli_number(r, "margin_se"), 3).s,
+            effect(r, "logp_minus_base").s, cli_fixed(cli_number(r, "logp_minus_base_se"), 5).s);
     printf("\nNeedles: facts hidden in the text, asked for at its end\n");
     cli_table_print(t, stdout, 2);
     const char *by[3 + 32] = { "kv", ">ctx" };
@@ -138,10 +133,10 @@ void cli_print_needle(const json_t *needle)
     json_array_foreach(rows, i, r)
     {
         cli_table_add(t, text_of(r, "kv"));
-        cli_table_add(t, count_of(r, "ctx"));
+        cli_table_add(t, count_of(r, "ctx").s);
         json_array_foreach(cells, k, c) if (!strcmp(text_of(c, "kv"), text_of(r, "kv")) &&
                                             cli_number(c, "ctx") == cli_number(r, "ctx"))
-            cli_table_add(t, cli_fixed(cli_number(c, "margin"), 2));
+            cli_table_add(t, cli_fixed(cli_number(c, "margin"), 2).s);
     }
     printf("\nMargin by depth (0 %%: the start of the text)\n");
     cli_table_print(t, stdout, 2);
@@ -156,10 +151,10 @@ static void print_cuts(const json_t *cuts)
     const json_t *r, *w;
     size_t i, k;
     json_array_foreach(cuts, i, r) json_array_foreach(json_object_get(r, "ways"), k, w)
-        ADD(t, k ? "" : text_of(r, "kv"), k ? "" : count_of(r, "ctx"), k ? "" : count_of(r, "cut"),
-            k ? "" : count_of(r, "tokens"), k ? "" : cli_fixed(cli_number(r, "cold_loss"), 5),
-            text_of(w, "way"), effect(w, "minus_cold"),
-            cli_fixed(cli_number(w, "minus_cold_se"), 5),
+        ADD(t, k ? "" : text_of(r, "kv"), k ? "" : count_of(r, "ctx").s,
+            k ? "" : count_of(r, "cut").s, k ? "" : count_of(r, "tokens").s,
+            k ? "" : cli_fixed(cli_number(r, "cold_loss"), 5).s, text_of(w, "way"),
+            effect(w, "minus_cold").s, cli_fixed(cli_number(w, "minus_cold_se"), 5).s,
             json_is_true(json_object_get(w, "beyond_noise")) ? "beyond the noise" : "");
     printf("\nLoss behind a cut, by how the prefix before it came\n");
     cli_table_print(t, stdout, 2);
@@ -173,10 +168,10 @@ static void print_kv_error(const json_t *errors)
     const json_t *e, *r;
     size_t i, k;
     json_array_foreach(errors, i, e) json_array_foreach(json_object_get(e, "rows"), k, r)
-        ADD(t, k ? "" : text_of(e, "kv"), k ? "" : count_of(e, "ctx"), count_of(r, "layer"),
-            text_of(r, "part"), text_of(r, "format"), count_of(r, "vectors"),
-            cli_fixed(100 * cli_number(r, "rounding"), 3),
-            cli_fixed(100 * cli_number(r, "error"), 3));
+        ADD(t, k ? "" : text_of(e, "kv"), k ? "" : count_of(e, "ctx").s, count_of(r, "layer").s,
+            text_of(r, "part"), text_of(r, "format"), count_of(r, "vectors").s,
+            cli_fixed(100 * cli_number(r, "rounding"), 3).s,
+            cli_fixed(100 * cli_number(r, "error"), 3).s);
     printf("\nStored KV against f32: rounded once, and as it is stored\n");
     cli_table_print(t, stdout, 2);
 }
@@ -191,8 +186,8 @@ static void print_effects(const json_t *b)
     size_t i;
     json_array_foreach(json_object_get(b, "causes"), i, c)
         ADD(t, text_of(c, "cause"), text_of(c, "exact_is"), text_of(c, "full_is"),
-            effect(c, "alone"), cli_fixed(cli_number(c, "alone_se"), 5), effect(c, "last"),
-            cli_fixed(cli_number(c, "last_se"), 5), text_of(c, "judgement"));
+            effect(c, "alone").s, cli_fixed(cli_number(c, "alone_se"), 5).s, effect(c, "last").s,
+            cli_fixed(cli_number(c, "last_se"), 5).s, text_of(c, "judgement"));
     printf("  %s: exact %.5f, full %.5f\n", text_of(b, "what"), cli_number(b, "exact"),
            cli_number(b, "full"));
     cli_table_print(t, stdout, 2);
@@ -203,14 +198,14 @@ static void print_effects(const json_t *b)
 void cli_print_blame(const json_t *b)
 {
     static const char *const headings[] = { "cause, alone", ">KL", ">over the control", ">+-", "" };
-    printf("\nBlame: %s, context %s\n", text_of(b, "kv"), count_of(b, "ctx"));
+    printf("\nBlame: %s, context %s\n", text_of(b, "kv"), count_of(b, "ctx").s);
     print_effects(json_object_get(b, "loss"));
     cli_table *t = cli_table_create(sizeof headings / sizeof headings[0], headings);
     const json_t *r;
     size_t i;
     json_array_foreach(json_object_get(b, "kl"), i, r)
-        ADD(t, text_of(r, "cause"), cli_fixed(cli_number(r, "kl"), 5), effect(r, "over_control"),
-            cli_fixed(cli_number(r, "over_control_se"), 5),
+        ADD(t, text_of(r, "cause"), cli_fixed(cli_number(r, "kl"), 5).s,
+            effect(r, "over_control").s, cli_fixed(cli_number(r, "over_control_se"), 5).s,
             json_is_true(json_object_get(r, "beyond_noise")) ? "beyond the noise" : "");
     printf("\n  KL to the exact baseline; control: all parts bf16\n");
     cli_table_print(t, stdout, 2);

@@ -22,7 +22,7 @@ static const cli_command commands[] = {
     { "inspect", "what a checkpoint folder holds", cli_inspect },
     { "tokenize", "text to token ids and back", cli_tokenize },
     { "logits", "write logits to a safetensors file, to compare with a reference", cli_logits },
-    { "kv", "look at the persistent store of cache blocks and tend it", cli_kv },
+    { "kv", "look at the persistent store of cache blocks and maintain it", cli_kv },
     { "doctor", "what this machine can do", cli_doctor },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,5 +1,6 @@
 #include "cli/opts.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -12,13 +13,15 @@
 #include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/out.h"
-#include "lab/profile.h"
 
 const char *const cli_prefill_names[] = { "bounded", "exact", "full", NULL };
 const char *const cli_math_names[] = { "fp32", "published", NULL };
 /* as mote_weights */
 const char *const cli_weights_names[] = { "auto", "copy", "map", NULL };
 const char *const cli_replay_names[] = { "bounded", "exact", NULL };
+
+/* The end of a command line that asks for nothing to be run. */
+static _Noreturn void leave(int status) { exit(status); }
 
 void cli_usage_error(const cli_args *a, const char *fmt, ...)
 {
@@ -28,7 +31,7 @@ void cli_usage_error(const cli_args *a, const char *fmt, ...)
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     cli_say("mote %s: %s (see 'mote %s --help')", a->usage->command, message, a->usage->command);
-    exit(CLI_USAGE);
+    leave(CLI_USAGE);
 }
 
 static void print_help(const cli_usage *u)
@@ -86,31 +89,6 @@ static void bad_option(const cli_args *a, int missing_value)
     cli_usage_error(a, "unknown option '%s'", shown);
 }
 
-/* One profile a process: its text must outlive the arguments. A profile that cannot be used ends
- * the command as any bad file does. */
-static void load_profile(cli_args *a)
-{
-    static lab_profile profile;
-    mote_err err = { 0 };
-    char *text = NULL;
-    size_t n = 0;
-    if (a->profile)
-        cli_usage_error(a, "--profile: more than one");
-    int rc = cli_read_file(a->value, &text, &n, &err);
-    if (!rc)
-        rc = lab_profile_parse(&profile, a->value, text, n, &err);
-    free(text);
-    if (rc)
-        exit(cli_report(&err));
-    a->profile = &profile;
-    a->profile_name = a->value;
-}
-
-int cli_check_profile(const cli_args *a, const char *path, mote_err *err)
-{
-    return a->profile ? lab_profile_check(a->profile, a->profile_name, path, err) : MOTE_OK;
-}
-
 /* A picture among the result's lines would help nobody. */
 static const char *picture_file(const cli_args *a)
 {
@@ -121,12 +99,45 @@ static const char *picture_file(const cli_args *a)
     return a->value;
 }
 
+/* GROUP=MODE,... */
+static void read_places(cli_args *a)
+{
+    const char *at = a->value;
+    for (size_t n; *at || at == a->value; at += n + (at[n] == ',')) {
+        n = strcspn(at, ",");
+        const char *mode = memchr(at, '=', n);
+        size_t n_name = mode ? (size_t)(mode - at) : n, g = 0;
+        const char *name = "";
+        for (; g < MOTE_WEIGHT_GROUPS; g++) {
+            name = mote_weight_group_name((mote_weight_group)g);
+            if (strlen(name) == n_name && !memcmp(name, at, n_name))
+                break;
+        }
+        if (g == MOTE_WEIGHT_GROUPS)
+            cli_usage_error(a,
+                            "%s: '%.*s' is no group of weights: dense, shared, head, experts, "
+                            "embed, engram",
+                            a->name, (int)n_name, at);
+        int m = 0;
+        while (cli_weights_names[m] && (!mode || strlen(cli_weights_names[m]) != n - n_name - 1 ||
+                                        memcmp(cli_weights_names[m], mode + 1, n - n_name - 1)))
+            m++;
+        if (!cli_weights_names[m])
+            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy or map", a->name, (int)n, at,
+                            name);
+        a->place[g] = (mote_weights)m;
+        if (at[n] == ',' && !at[n + 1])
+            cli_usage_error(a, "%s: nothing follows the last comma", a->name);
+    }
+}
+
 int cli_next(cli_args *a)
 {
     struct option longs[CLI_MAX_OPTS + 1];
     char shorts[2 * CLI_MAX_OPTS + 2] = ":", *s = shorts + 1;
     size_t n = 0;
-    for (const cli_opt *o = a->usage->opts; o->name && n < CLI_MAX_OPTS; o++) {
+    for (const cli_opt *o = a->usage->opts; o->name; o++) {
+        assert(n < CLI_MAX_OPTS);
         longs[n++] = (struct option){ o->name, o->arg ? required_argument : no_argument, NULL,
                                       o->id };
         if (o->id < 256) {
@@ -145,15 +156,14 @@ int cli_next(cli_args *a)
         if (id == '?' || id == ':')
             bad_option(a, id == ':');
         const cli_opt *o = find(a->usage, id);
-        static char name[64];
-        snprintf(name, sizeof name, "--%s", o->name);
-        a->name = name;
+        snprintf(a->name, sizeof a->name, "--%s", o->name);
         a->value = optarg;
         switch (id) {
-        case 'h': print_help(a->usage); exit(cli_flush());
+        case 'h': print_help(a->usage); leave(cli_flush());
         case 't': a->n_threads = (int)cli_uint(a, 1, 4096); break;
         case CLI_O_JSON: a->json = 1; break;
         case CLI_O_WEIGHTS: a->weights = (mote_weights)cli_choice(a, cli_weights_names); break;
+        case CLI_O_PLACE: read_places(a); break;
         case CLI_O_MATH: a->math = (mote_math)cli_choice(a, cli_math_names); break;
         case CLI_O_PREFILL: a->prefill = (mote_prefill)cli_choice(a, cli_prefill_names); break;
         case CLI_O_KV:
@@ -164,14 +174,16 @@ int cli_next(cli_args *a)
             return CLI_O_KV; /* eval collects several */
         case CLI_O_SVG: a->svg = picture_file(a); break;
         case CLI_O_HTML: a->html = picture_file(a); break;
-        case CLI_O_PROFILE: load_profile(a); break;
+        case CLI_O_PROFILE:
+            if (a->profile)
+                cli_usage_error(a, "--profile: more than one");
+            a->profile = a->value;
+            break;
         default: return id;
         }
     }
-    if (a->profile && a->has_kv && strcmp(a->usage->command, "eval"))
+    if (a->profile && a->has_kv && !a->usage->many_kv)
         cli_usage_error(a, "--kv and --profile both say the formats: give one of them");
-    if (a->profile)
-        a->kv = a->profile->kv;
     for (; optind < a->argc; optind++) {
         if (a->n_operands == CLI_MAX_OPERANDS)
             cli_usage_error(a, "unexpected argument '%s'", a->argv[optind]);
@@ -258,7 +270,7 @@ static void *grown(void *p, size_t n, size_t item)
     p = realloc(p, (n ? 2 * n : 1) * item);
     if (!p) {
         cli_say("mote: out of memory");
-        exit(CLI_FAILED);
+        leave(CLI_FAILED);
     }
     return unfinished = p;
 }

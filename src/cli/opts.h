@@ -1,6 +1,7 @@
 /* Command-line options: a table of rows per command makes both the parser (getopt_long) and the
  * help; helpers read numbers, sizes and lists. Anything wrong ends the process with status 2 and
- * one line that names the option: before anything was opened, so there is nothing to clean up. */
+ * one line that names the option, and --help ends it too: in one place (opts.c, `leave`), and
+ * before anything was opened, so there is nothing to clean up. No file is read here. */
 #ifndef MOTE_CLI_OPTS_H
 #define MOTE_CLI_OPTS_H
 
@@ -20,6 +21,7 @@ typedef struct cli_usage {
     const char *command, *operands, *about;
     const cli_opt *opts; /* ends with a row whose name is NULL */
     const char *notes;   /* after the options: formulas, examples; may be NULL */
+    int many_kv;         /* 1: --kv may be given more than once, and beside --profile */
 } cli_usage;
 
 /* Options that several commands have; cli_next stores them in cli_args. */
@@ -31,7 +33,8 @@ enum {
     CLI_O_PROFILE,
     CLI_O_SVG,
     CLI_O_HTML,
-    CLI_O_WEIGHTS
+    CLI_O_WEIGHTS,
+    CLI_O_PLACE
 };
 #define CLI_ROW_HELP                                  \
     {                                                 \
@@ -41,22 +44,19 @@ enum {
     {                                                                                          \
         CLI_O_JSON, "json", NULL, "print the result as JSON on stdout, and nothing else there" \
     }
-#define CLI_ROW_THREADS                                                                           \
-    {                                                                                             \
-        't', "threads", "N",                                                                      \
-            "threads to compute with; default: MOTE_THREADS, else one per core this process may " \
-            "use;\n"                                                                              \
-            "results do not depend on it"                                                         \
+#define CLI_ROW_THREADS                                                                      \
+    {                                                                                        \
+        't', "threads", "N",                                                                 \
+            "threads to compute with, results do not depend on it; default: MOTE_THREADS,\n" \
+            "else one per core this process may use"                                         \
     }
-#define CLI_ROW_KV                                                                            \
-    {                                                                                         \
-        CLI_O_KV, "kv", "SPEC",                                                               \
-            "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the " \
-            "main\n"                                                                          \
-            "format; main.8=fp8 sets the source layer 8 alone.\n"                             \
-            "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets " \
-            "layer 3\n"                                                                       \
-            "alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS        \
+#define CLI_ROW_KV                                                                             \
+    {                                                                                          \
+        CLI_O_KV, "kv", "SPEC",                                                                \
+            "formats of the cache, default main=fp4,index=mxfp4,window=fp8. One word is the\n" \
+            "main format; main.8=fp8 sets the source layer 8 alone.\n"                         \
+            "Llama-style models: key=FORMAT,value=FORMAT, one word is both, key.3=bf16 sets\n" \
+            "layer 3 alone; default bf16, as they were not trained for less.\n" CLI_KV_FORMATS \
     }
 #define CLI_ROW_PROFILE                                                                      \
     {                                                                                        \
@@ -68,57 +68,59 @@ enum {
     {                                                                                             \
         CLI_O_HTML, "html", "FILE", "write tables and pictures there, as one self-contained page" \
     }
-#define CLI_KV_FORMATS                                                                          \
-    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32, fp4-64, " \
-    "fp4-128, fp8,\n"                                                                           \
-    "bf16, f32; every part takes each of them"
-#define CLI_ROW_MATH                                                                          \
+#define CLI_KV_FORMATS                                                                   \
+    "Formats: fp4 (E2M1 by 16, E4M3 scales), mxfp4 (E2M1 by 32, E8M0 scales), fp4-32,\n" \
+    "fp4-64, fp4-128, fp8, bf16, f32; every part takes each of them"
+#define CLI_ROW_MATH                                                                        \
+    {                                                                                       \
+        CLI_O_MATH, "math", "MODE",                                                         \
+            "fp32 (default): activations in FP32, the same bits for any threads and CPU;\n" \
+            "published: rounded to BF16 and FP8 where the published inference rounds"       \
+    }
+#define CLI_ROW_WEIGHTS                                                                       \
+    { CLI_O_WEIGHTS, "weights", "MODE",                                                       \
+      "where the matrices of the model lie; results do not depend on it:\n"                   \
+      "copy: in huge pages, filled while opening; map: in the mapped files;\n"                \
+      "auto (default): group by group, copy if that takes at most half of the free\n"         \
+      "memory and at most 32 GiB; embedding and Engram tables are mapped" },                  \
     {                                                                                         \
-        CLI_O_MATH, "math", "MODE",                                                           \
-            "fp32 (default): activations in FP32, bit-identical for any threads, chunks and " \
-            "CPU;\n"                                                                          \
-            "published: rounded to BF16 and FP8 where the published inference rounds"         \
+        CLI_O_PLACE, "place", "GROUP=MODE,...",                                               \
+            "the same for single groups of weights: dense, shared (experts), head, experts\n" \
+            "(routed), embed, engram"                                                         \
     }
-#define CLI_ROW_WEIGHTS                                                                            \
-    {                                                                                              \
-        CLI_O_WEIGHTS, "weights", "MODE",                                                          \
-            "where the matrices of the model lie; results do not depend on it:\n"                  \
-            "copy: in huge pages, filled while opening; map: in the mapped files;\n"               \
-            "auto (default): copy if they take at most half of the free memory and at most 32 GiB" \
-    }
-#define CLI_ROW_PREFILL                                                                          \
-    {                                                                                            \
-        CLI_O_PREFILL, "prefill", "MODE",                                                        \
-            "which prompt positions the decoder layers run over, with window W and D decoder "   \
-            "layers:\n"                                                                          \
-            "bounded (default): the last W, the model's own approximation;\n"                    \
-            "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone that " \
-            "changes nothing;\n"                                                                 \
-            "full: all of them"                                                                  \
+#define CLI_ROW_PREFILL                                                                      \
+    {                                                                                        \
+        CLI_O_PREFILL, "prefill", "MODE",                                                    \
+            "which prompt positions D decoder layers with a window of W run over:\n"         \
+            "bounded (default): the last W, the model's own approximation;\n"                \
+            "exact: the last W + (D - 2 - d)(W - 1) in decoder layer d, the smallest cone\n" \
+            "that changes nothing;\n"                                                        \
+            "full: all of them"                                                              \
     }
 #define CLI_ROW_END         \
     {                       \
         0, NULL, NULL, NULL \
     }
 
-enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 48, CLI_END = -1 };
+enum { CLI_MAX_OPERANDS = 66, CLI_MAX_OPTS = 64, CLI_END = -1 };
 typedef struct cli_args {
     const cli_usage *usage;
     int argc;
     char **argv;
     /* of the option that cli_next returned; name as the user may say it: "--temp" */
-    const char *value, *name;
+    const char *value;
+    char name[64];
     int json, n_threads, has_kv;
     /* NULL: the default */
     const char *kv;
-    /* where kv came from, or NULL; cli_check_profile compares the model */
-    const struct lab_profile *profile;
-    const char *profile_name;
+    /* the file of --profile, or NULL; its formats, once cli_profile_load has read it */
+    const char *profile;
+    char profile_kv[2048];
     /* NULL: not asked for */
     const char *svg, *html;
     mote_math math;
     mote_prefill prefill;
-    mote_weights weights;
+    mote_weights weights, place[MOTE_WEIGHT_GROUPS];
     char *operands[CLI_MAX_OPERANDS];
     int n_operands;
 } cli_args;
@@ -149,9 +151,6 @@ int32_t *cli_ids(const cli_args *a, size_t *n);
 int cli_choice(const cli_args *a, const char *const *names);
 /* Append a->value to a malloc'd, growing list of borrowed strings. */
 void cli_append(const char ***list, size_t *n, const char *value);
-
-/* 0 unless a profile was given that is not for the model at `path` (a checkpoint folder). */
-int cli_check_profile(const cli_args *a, const char *path, mote_err *err);
 
 extern const char *const cli_prefill_names[],
     *const cli_math_names[], *const cli_weights_names[], *const cli_replay_names[];

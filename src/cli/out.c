@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "lab/svg.h"
+#include "base/clock.h"
 
 void cli_say(const char *fmt, ...)
 {
@@ -70,23 +71,18 @@ int cli_print_json(json_t *root, size_t flags)
 
 json_t *cli_json_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-static char *turn(void)
+cli_text cli_bytes(double bytes)
 {
-    static char buffers[16][40];
-    static unsigned next;
-    return buffers[next++ % 16];
+    cli_text t;
+    lab_bytes_text(t.s, bytes);
+    return t;
 }
 
-const char *cli_bytes(double bytes)
+cli_text cli_count(uint64_t n)
 {
-    char *s = turn();
-    lab_bytes_text(s, bytes);
-    return s;
-}
-
-const char *cli_count(uint64_t n)
-{
-    char digits[24], *s = turn(), *o = s;
+    char digits[24];
+    cli_text t;
+    char *o = t.s;
     int len = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
     for (int i = 0; i < len; i++) {
         if (i && (len - i) % 3 == 0)
@@ -94,16 +90,15 @@ const char *cli_count(uint64_t n)
         *o++ = digits[i];
     }
     *o = 0;
-    return s;
+    return t;
 }
 
-const char *cli_fixed(double v, int digits)
+cli_text cli_fixed(double v, int digits)
 {
-    if (!isfinite(v))
-        return "-";
-    char *s = turn();
-    snprintf(s, 40, "%.*f", digits, v);
-    return s;
+    cli_text t = { "-" };
+    if (isfinite(v))
+        snprintf(t.s, sizeof t.s, "%.*f", digits, v);
+    return t;
 }
 
 /* ---- progress ---- */
@@ -167,7 +162,7 @@ static void progress_line(const char *what, double fraction)
         progress.asked = 1;
         progress.is_terminal = isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb");
     }
-    double now = progress.is_terminal ? cli_seconds() : 0;
+    double now = progress.is_terminal ? mote__clock_s() : 0;
     if (!progress.is_terminal)
         return;
     if (!progress.started_at)
@@ -222,13 +217,6 @@ void cli_progress_clear(void)
     fflush(stderr);
     progress.visible = 0;
     cli_signals_undo(NULL);
-}
-
-double cli_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int cli_read_file(const char *path, char **text, size_t *n, mote_err *err)

@@ -21,10 +21,13 @@ int cli_print_json(json_t *root, size_t flags);
 /* A finite number, or null. */
 json_t *cli_json_real(double v);
 
-/* Numbers for people, in a buffer that stays good for the next 16 calls. */
-const char *cli_bytes(double bytes);         /* "890 B", "34.9 MiB" */
-const char *cli_count(uint64_t n);           /* "1,048,576" */
-const char *cli_fixed(double v, int digits); /* "-" for NaN */
+/* Numbers for people; `.s` of a result is good until the end of the expression that made it. */
+typedef struct cli_text {
+    char s[64];
+} cli_text;
+cli_text cli_bytes(double bytes);         /* "890 B", "34.9 MiB" */
+cli_text cli_count(uint64_t n);           /* "1,048,576" */
+cli_text cli_fixed(double v, int digits); /* "-" for NaN */
 
 /* A table: rows of cells, printed with columns as wide as needed. A heading that starts with '>' is
  * right-aligned. */
@@ -56,8 +59,6 @@ int cli_progress_lab(void *ctx, const char *what, double fraction);
 void cli_progress_clear(void);
 /* The line itself, for a terminal of that many columns: fits, whatever they are. Its bytes. */
 int cli_progress_text(char *line, size_t size, const char *what, double fraction, int columns);
-
-double cli_seconds(void); /* monotonic */
 
 /* Whole file, or stdin for "-": malloc'd, 0-terminated. */
 int cli_read_file(const char *path, char **text, size_t *n, mote_err *err);

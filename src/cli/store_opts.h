@@ -18,33 +18,30 @@ enum {
     CLI_O_SNAP_TTL,
     CLI_O_REDIS_TIMEOUT
 };
-#define CLI_ROWS_STORE                                                                          \
-    { CLI_O_STORE, "store", "DIR[,URL...]",                                                     \
-      "keep the cache in DIR and reuse what is there of the prompt, in blocks of 256 tokens;\n" \
-      "made if missing. A store that fails is a warning: the run goes on without it.\n"         \
-      "URL: redis://[user[:password]@]host[:port][/db], a server (or servers of a cluster) "    \
-      "behind\n"                                                                                \
-      "it; MOTE_REDIS_PASSWORD is used where no password is given" },                           \
-        { CLI_O_REPLAY, "replay", "MODE",                                                       \
-          "how windows come back behind reused blocks, with window W and E encoder layers:\n"   \
-          "bounded (default): W tokens run again, the model's own approximation;\n"             \
-          "exact: (E - 1)(W - 1) and more, the result is that of a run without a store;\n"      \
-          "it reads exact blocks only" },                                                       \
-        { CLI_O_STORE_BUDGET, "store-budget", "SIZE",                                           \
-          "bytes of blocks the store may hold, default 64G; the least recently used go" },      \
-        { CLI_O_SNAP_BUDGET, "snapshot-budget", "SIZE",                                         \
-          "bytes of snapshots it may hold, default 4G" },                                       \
-        { CLI_O_TTL, "ttl", "HOURS",                                                            \
-          "what was unused for so long goes, on servers too; default 72; "                      \
-          "'never'" },                                                                          \
-        { CLI_O_SNAP_TTL, "snapshot-ttl", "HOURS",                                              \
-          "the same for snapshots; default 72; 'never'" },                                      \
-        { CLI_O_REDIS_TIMEOUT, "redis-timeout", "MS",                                           \
-          "how long a prompt waits for a server that does\n"                                    \
-          "not answer; default 200" },                                                          \
-    {                                                                                           \
-        CLI_O_NAMESPACE, "namespace", "NAME",                                                   \
-            "share blocks only with runs that give the same NAME; default: an empty one"        \
+#define CLI_ROWS_STORE                                                                        \
+    { CLI_O_STORE, "store", "DIR[,URL...]",                                                   \
+      "keep the cache in DIR (made if missing) and reuse what is there of the prompt, in\n"   \
+      "blocks of 256 tokens. A store that fails is a warning: the run goes on without it.\n"  \
+      "URL: redis://[user[:password]@]host[:port][/db], a server (or servers of a\n"          \
+      "cluster) behind it; MOTE_REDIS_PASSWORD is used where no password is given" },         \
+        { CLI_O_REPLAY, "replay", "MODE",                                                     \
+          "how windows come back behind reused blocks, with window W and E encoder layers:\n" \
+          "bounded (default): W tokens run again, the model's own approximation;\n"           \
+          "exact: (E - 1)(W - 1) and more, the result is that of a run without a store;\n"    \
+          "it reads exact blocks only" },                                                     \
+        { CLI_O_STORE_BUDGET, "store-budget", "SIZE",                                         \
+          "bytes of blocks the store may hold, default 64G; the least recently used go" },    \
+        { CLI_O_SNAP_BUDGET, "snapshot-budget", "SIZE",                                       \
+          "bytes of snapshots it may hold, default 4G" },                                     \
+        { CLI_O_TTL, "ttl", "HOURS",                                                          \
+          "what was unused for so long goes, on servers too; default 72; 'never'" },          \
+        { CLI_O_SNAP_TTL, "snapshot-ttl", "HOURS",                                            \
+          "the same for snapshots; default 72; 'never'" },                                    \
+        { CLI_O_REDIS_TIMEOUT, "redis-timeout", "MS",                                         \
+          "how long a prompt waits for a server that does not answer; default 200" },         \
+    {                                                                                         \
+        CLI_O_NAMESPACE, "namespace", "NAME",                                                 \
+            "share blocks only with runs that give the same NAME; default: an empty one"      \
     }
 
 typedef struct cli_store {

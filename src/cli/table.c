@@ -112,12 +112,13 @@ static char *scalar_text(const char *key, const json_t *v)
         json_int_t n = json_integer_value(v);
         size_t len = strlen(key);
         if (n >= 10240 && len >= 5 && (strstr(key, "bytes") || !strcmp(key, "rss"))) {
-            char text[80];
-            snprintf(text, sizeof text, "%s (%s)", cli_count((uint64_t)n), cli_bytes((double)n));
+            char text[140];
+            snprintf(text, sizeof text, "%s (%s)", cli_count((uint64_t)n).s,
+                     cli_bytes((double)n).s);
             return strdup(text);
         }
         if (n >= 0)
-            return strdup(cli_count((uint64_t)n));
+            return strdup(cli_count((uint64_t)n).s);
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)n);
         return strdup(text);

@@ -8,6 +8,7 @@
 #include "text/wording.h"
 #include "model/layer.h"
 #include "store/store.h"
+#include "base/path.h"
 
 struct mote_model {
     mote__meter meter;
@@ -34,8 +35,9 @@ struct mote_model {
     uint8_t fingerprint[MOTE_STORE_DIGEST];
     int has_fingerprint;
     size_t n_sessions;
-    pthread_mutex_t mutex; /* of pools, fingerprint, has_fingerprint and n_sessions */
-    char path[4096];
+    mote_model_stats stats; /* but n_sessions */
+    pthread_mutex_t mutex;  /* of pools, fingerprint, has_fingerprint, n_sessions and stats */
+    char path[MOTE_FOLDER_ROOM];
 };
 
 /* What the passes of one prompt do: positions, and how the halves are cut. docs/architecture.md,

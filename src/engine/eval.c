@@ -2,16 +2,9 @@
  * advance chunk by chunk, so that only a chunk's logits exist at a time. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/engine.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static double log_sum_exp(const float *x, size_t n, int32_t *best)
 {
@@ -68,12 +61,12 @@ void mote_score_rows(mote_model *m, const float *logits, const float *base, size
                      const int32_t *targets, mote_score *scores)
 {
     struct rows s = { logits, base, m->net.config.vocab_size, targets, scores };
-    mote__pool_for(m->net.pool, n_rows, 1, score_rows, &s);
+    mote__threads_for(m->net.threads, n_rows, 1, score_rows, &s);
 }
 
 int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char *kv,
-                     const char *base_kv, int (*progress)(void *, size_t, size_t),
-                     void *progress_ctx, mote_eval_result *result, mote_err *err)
+                     const char *base_kv, mote_run_progress progress, void *progress_ctx,
+                     mote_eval_result *result, mote_err *err)
 {
     enum { CHUNK = 256 };
     mote_score scores[CHUNK];
@@ -90,12 +83,12 @@ int mote_eval_window(mote_model *m, const int32_t *ids, size_t n_ids, const char
     double loss = 0, kl = 0, seconds = 0;
     for (size_t at = 0; at < n_ids && !rc; at += CHUNK) {
         size_t n = n_ids - at < CHUNK ? n_ids - at : CHUNK, rows, first;
-        double t0 = now();
+        double t0 = mote__clock_s();
         mote_feed f = { s, ids + at, n, MOTE_LOGITS_ALL },
                   b = { base, ids + at, n, MOTE_LOGITS_ALL };
         if ((rc = mote_run(m, &f, 1, NULL, NULL, err)))
             break;
-        seconds += now() - t0;
+        seconds += mote__clock_s() - t0;
         if (base && (rc = mote_run(m, &b, 1, NULL, NULL, err)))
             break;
         const float *x = mote_session_logits(s, &rows, &first),

@@ -6,6 +6,8 @@
 #include "model/cpu/pass.h"
 #include "model/kv_shape.h"
 #include "model/place.h"
+#include "base/proc.h"
+#include "base/path.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -48,14 +50,14 @@ static int load_token_map(mote_model *m, mote_err *err)
     if (!m->net.token_map)
         return mote__fail(err, MOTE_ENOMEM, "out of memory for the Engram token map");
     size_t n_classes = 0;
-    char path[4200];
-    snprintf(path, sizeof path, "%s/engram_token_map.i32", m->path);
+    char path[MOTE_PATH_ROOM];
+    mote__path_join(path, m->path, "engram_token_map.i32");
     if (m->tokenizer) {
         int rc = mote__tokenizer_classes(m->tokenizer, m->net.token_map, c->vocab_size, &n_classes,
                                          err);
         if (rc)
             return rc;
-        snprintf(path, sizeof path, "%s/tokenizer.json", m->path);
+        mote__path_join(path, m->path, "tokenizer.json");
     } else {
         mote__map map;
         mote_err why;
@@ -95,15 +97,31 @@ static int load_token_map(mote_model *m, mote_err *err)
     return 0;
 }
 
+static int take_tokenizer(mote_model *m, const char *file, mote_err *err)
+{
+    int rc = mote__tokenizer_open(&m->tokenizer, file, err);
+    if (!rc)
+        mote__meter_add(&m->meter, MOTE_MEM_OTHER, mote__tokenizer_memory(m->tokenizer));
+    return rc;
+}
+
+static void drop_tokenizer(mote_model *m)
+{
+    if (m->tokenizer)
+        mote__meter_sub(&m->meter, MOTE_MEM_OTHER, mote__tokenizer_memory(m->tokenizer));
+    mote__tokenizer_close(m->tokenizer);
+    m->tokenizer = NULL;
+}
+
 /* folder/tokenizer.json, if it is there. optional: one that cannot be used is as none. */
 static int open_tokenizer(mote_model *m, int optional, mote_err *err)
 {
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     mote_err why;
-    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    mote__path_join(file, m->path, "tokenizer.json");
     if (!mote__file_is_there(file))
         return 0;
-    int rc = mote__tokenizer_open(&m->tokenizer, file, &why);
+    int rc = take_tokenizer(m, file, &why);
     size_t n = rc ? 0 : mote__tokenizer_size(m->tokenizer);
     if (n > m->net.config.vocab_size)
         rc = mote__fail(&why, MOTE_EFORMAT,
@@ -113,8 +131,7 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
         return 0;
     if (!optional || rc == MOTE_ENOMEM)
         return mote__fail(err, rc, "%s", why.message);
-    mote__tokenizer_close(m->tokenizer);
-    m->tokenizer = NULL;
+    drop_tokenizer(m);
     snprintf(m->tokenizer_error, sizeof m->tokenizer_error, "%s", why.message);
     return 0;
 }
@@ -122,17 +139,17 @@ static int open_tokenizer(mote_model *m, int optional, mote_err *err)
 /* A tokenizer alone: of a folder, or a file. */
 static int open_tokenizer_only(mote_model *m, mote_err *err)
 {
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     struct stat st;
     if (stat(m->path, &st) == 0 && S_ISREG(st.st_mode) && !mote__explain_file(m->path, 0, NULL)) {
-        int rc = mote__tokenizer_open(&m->tokenizer, m->path, err);
+        int rc = take_tokenizer(m, m->path, err);
         return rc ? rc : mote__model_specials(m, NULL, err);
     }
     int rc = mote__explain_folder(m->path, "tokenizer.json", err);
-    snprintf(file, sizeof file, "%s/tokenizer.json", m->path);
+    mote__path_join(file, m->path, "tokenizer.json");
     if (!rc)
-        rc = mote__tokenizer_open(&m->tokenizer, file, err);
-    snprintf(file, sizeof file, "%s/config.json", m->path);
+        rc = take_tokenizer(m, file, err);
+    mote__path_join(file, m->path, "config.json");
     if (!rc && mote__file_is_there(file))
         rc = mote__config_load_bos(&m->net.config, file, err);
     return rc ? rc : mote__model_specials(m, m->path, err);
@@ -143,7 +160,7 @@ static int find_model(const mote_model *m, mote_err *err)
 {
     static const char *const files[] = { "", "/config.json", "/tokenizer.json" };
     struct stat st;
-    char file[4200];
+    char file[MOTE_PATH_ROOM];
     int found = m->wording.path != NULL;
     for (size_t i = 0; i < 3 && !found; i++) {
         snprintf(file, sizeof file, "%s%s", m->path, files[i]);
@@ -161,7 +178,7 @@ static int find_model(const mote_model *m, mote_err *err)
 size_t mote__chunk_rows(const mote__net *net)
 {
     enum { BUDGET = 256 << 20, MOST = 512, FEWEST = 16 };
-    size_t n = BUDGET / mote__pass_row_bytes(net);
+    size_t n = BUDGET / mote__pass_bytes(net, 1);
     return n > MOST ? MOST : n < FEWEST ? FEWEST : n;
 }
 
@@ -195,23 +212,26 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
         return rc;
     mote__plan_init(net->plan, c);
     net->published = p->math == MOTE_MATH_PUBLISHED;
-    if (net->published && mote__weights_publish_math(&net->weights))
+    if (net->published && mote__weights_round_outputs(&net->weights))
         return mote__fail(err, MOTE_ENOMEM, "out of memory while rounding weights");
     net->kern = mote__kern();
     init_ropes(net);
     if (c->n_engram_layers &&
         ((rc = mote__engram_tables(net->engram, c, err)) || (rc = load_token_map(m, err))))
         return rc;
-    net->pool = mote__pool_create(n_threads);
-    if (net->pool && (rc = mote__weights_place(&net->weights, p->weights, net->pool, p->progress,
-                                               p->progress_ctx, err)))
+    net->threads = mote__threads_create(n_threads);
+    mote_weights placing[MOTE_WEIGHT_GROUPS];
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        placing[g] = p->place[g] != MOTE_WEIGHTS_AUTO ? p->place[g] : p->weights;
+    if (net->threads && (rc = mote__weights_place(&net->weights, placing, net->threads, p->progress,
+                                                  p->progress_ctx, err)))
         return rc;
-    if (!net->pool)
+    if (!net->threads)
         return mote__fail(err, MOTE_ENOMEM, "out of memory or threads (%d asked)", n_threads);
     mote__net_use(net, mote__cpu_backend());
     mote__pass_init(&m->pass, net);
     mote__buf_init(&m->lists, &m->meter, MOTE_MEM_SCRATCH);
-    m->chunk_rows = mote__chunk_rows(net);
+    m->chunk_rows = net->tile_rows = mote__chunk_rows(net);
     m->net_open = 1;
     return 0;
 }
@@ -224,8 +244,9 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     *out = NULL;
     if (strlen(path) >= sizeof((mote_model *)0)->path)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
-    int n_threads = 1, rc = mote__kern_init(err);
-    if (rc || (rc = mote__count_threads(p->n_threads, &n_threads, err)))
+    int n_threads = 1, rc = MOTE_CHECK_RESERVED(p, "mote_model_params", err);
+    if (rc || (rc = mote__kern_init(err)) ||
+        (rc = mote__count_threads(p->n_threads, &n_threads, err)))
         return rc;
     mote_model *m = calloc(1, sizeof *m);
     if (!m)
@@ -236,8 +257,8 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     if (p->tokenizer_only) {
         rc = p->no_tokenizer ? 0 : open_tokenizer_only(m, err);
     } else {
-        char file[4200];
-        snprintf(file, sizeof file, "%s/config.json", path);
+        char file[MOTE_PATH_ROOM];
+        mote__path_join(file, path, "config.json");
         if (!(rc = mote__explain_folder(path, "config.json", err)) &&
             !(rc = mote__config_load(&m->net.config, file, err)) &&
             !(rc = mote__generation_load(&m->generation, path, &m->net.config, err)) &&
@@ -276,12 +297,12 @@ int mote_model_close(mote_model *m)
         mote__kv_pool_deinit(&p->pool);
         mote__free(&m->meter, MOTE_MEM_KV_SLACK, p, sizeof *p);
     }
-    mote__pool_destroy(m->net.pool);
+    mote__threads_destroy(m->net.threads);
     if (m->net.token_map)
         mote__free(&m->meter, MOTE_MEM_OTHER, m->net.token_map,
                    m->net.config.vocab_size * sizeof(int32_t));
     mote__weights_close(&m->net.weights);
-    mote__tokenizer_close(m->tokenizer);
+    drop_tokenizer(m);
     mote__wording_deinit(&m->wording);
     pthread_mutex_destroy(&m->mutex);
     free(m);
@@ -351,8 +372,7 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .eos = m->generation.eos,
         .n_eos = m->generation.n_eos,
         .has_tokenizer = m->tokenizer != NULL,
-        .n_threads = mote__pool_threads(m->net.pool),
-        .weights = m->net.weights.copy ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP,
+        .n_threads = mote__threads_count(m->net.threads),
         .temperature = m->generation.temperature,
         .top_p = m->generation.top_p,
         .min_p = m->generation.min_p,
@@ -361,6 +381,24 @@ void mote_model_get_info(const mote_model *m, mote_model_info *info)
         .tokenizer_error = *m->tokenizer_error ? m->tokenizer_error : NULL,
         .cpu = m->net.kern ? m->net.kern->name : "",
     };
+    memcpy(info->group_bytes, m->net.weights.group_bytes, sizeof m->net.weights.group_bytes);
+    memcpy(info->placed, m->net.weights.placed, sizeof m->net.weights.placed);
+}
+
+void mote_model_get_stats(const mote_model *model, mote_model_stats *stats)
+{
+    mote_model *m = (mote_model *)model;
+    pthread_mutex_lock(&m->mutex);
+    *stats = m->stats;
+    stats->n_sessions = m->n_sessions;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+const char *mote_weight_group_name(mote_weight_group group)
+{
+    static const char *const names[MOTE_WEIGHT_GROUPS] = { "dense",   "shared", "head",
+                                                           "experts", "embed",  "engram" };
+    return group >= 0 && group < MOTE_WEIGHT_GROUPS ? names[group] : "unknown";
 }
 
 /* ---- memory ---- */
@@ -377,15 +415,8 @@ const char *mote_memory_class_name(mote_mem_class cls)
 
 static size_t status_bytes(const char *field)
 {
-    char line[256];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, field, strlen(field)) == 0)
-            sscanf(line + strlen(field), " %zu", &kib);
-    if (f)
-        fclose(f);
-    return kib * 1024;
+    uint64_t kib;
+    return mote__proc_number("", "/proc/self/status", field, &kib) ? (size_t)kib * 1024 : 0;
 }
 
 void mote_model_get_memory(const mote_model *m, mote_memory *memory)
@@ -521,8 +552,8 @@ static int check_chat(const mote_model *m, mote_err *err)
 {
     mote__config *c = NULL;
     const mote__config *config = &m->net.config;
-    char file[4200];
-    snprintf(file, sizeof file, "%s/config.json", m->path);
+    char file[MOTE_PATH_ROOM];
+    mote__path_join(file, m->path, "config.json");
     if (!m->net_open && mote__file_is_there(file)) {
         int rc = (c = calloc(1, sizeof *c)) ? mote__config_load(c, file, err)
                                             : mote__fail(err, MOTE_ENOMEM, "out of memory");

@@ -9,6 +9,7 @@
 #include "model/kv_shape.h"
 #include "file/fingerprint.h"
 #include "kv/snapshot_bytes.h"
+#include "base/path.h"
 
 static const int32_t *block_ids(const mote_session *s, size_t block)
 {
@@ -41,12 +42,12 @@ int mote_session_use_store(mote_session *s, mote_store *store, const char *name_
 {
     mote_model *m = s->model;
     const mote__config *c = &m->net.config;
-    char path[4200], geometry[32 * MOTE_MAX_SOURCES] = "";
+    char path[MOTE_PATH_ROOM], geometry[32 * MOTE_MAX_SOURCES] = "";
     if (s->seq.topk || s->seq.all_candidates)
         return mote__fail(
             err, MOTE_EUNSUPPORTED,
             "a session with a selection of its own (topk, all_candidates) cannot share a store");
-    snprintf(path, sizeof path, "%s/config.json", m->path);
+    mote__path_join(path, m->path, "config.json");
     int rc = fingerprint(m, path, store, err);
     if (rc)
         return rc;

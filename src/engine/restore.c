@@ -6,7 +6,7 @@
 /* What is looked for now. */
 enum phase {
     SNAPSHOT, /* the snapshot to go on from */
-    UNDER,    /* the blocks that it stands on */
+    UNDER,    /* the blocks before it */
     BEHIND,   /* blocks that go on beyond it */
     BLOCKS,   /* without a snapshot: a chain from the beginning */
     DONE,

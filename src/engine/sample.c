@@ -44,6 +44,9 @@ static uint64_t next(uint64_t s[4])
 int mote_sampler_create(mote_sampler **out, const mote_sample_params *p, mote_err *err)
 {
     *out = NULL;
+    int rc = MOTE_CHECK_RESERVED(p, "mote_sample_params", err);
+    if (rc)
+        return rc;
     if (!(p->temperature >= 0) || isinf(p->temperature))
         return mote__fail(err, MOTE_EINVAL, "temperature %g: expected 0 or more",
                           (double)p->temperature);

@@ -14,9 +14,11 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
     const mote__config *c = &model->net.config;
     mote__kv_shape shape;
     mote__kv_spec spec;
-    mote__kv_shape_of(&shape, c);
-    int rc = mote__kv_spec_parse(&spec, params ? params->kv : NULL, &shape, err);
+    int rc = params ? MOTE_CHECK_RESERVED(params, "mote_session_params", err) : 0;
     if (rc)
+        return rc;
+    mote__kv_shape_of(&shape, c);
+    if ((rc = mote__kv_spec_parse(&spec, params ? params->kv : NULL, &shape, err)))
         return rc;
     size_t limit = params && params->max_context ? params->max_context : c->max_context;
     if (limit > c->max_context)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 
 /* A session with at most so many rows left is served before prompts: a token that was drawn, or a
@@ -15,6 +16,7 @@ struct part {
     mote__extent *extents;
     mote_session **sessions;
     mote_stepped **stepped;
+    uint8_t *prompt; /* 1: more than SHORT_ROWS were left */
     size_t n, n_rows;
 };
 
@@ -100,6 +102,7 @@ static void choose(struct part *part, mote_session *const *sessions, size_t n,
                                                  .apex = p->k.encoder_apex,
                                                  .publish_from = p->k.publish_from };
         part->sessions[part->n] = s;
+        part->prompt[part->n] = !is_short(s);
         part->stepped[part->n++] = &stepped[i];
         part->n_rows += stepped[i].n_rows;
     }
@@ -260,15 +263,41 @@ static void settle(struct part *part, int rc)
     }
 }
 
+static void count_step(mote_model *m, const struct part *part, double seconds)
+{
+    uint64_t prompt_rows = 0, finished = 0, failed = 0;
+    for (size_t i = 0; i < part->n; i++) {
+        const mote_stepped *r = part->stepped[i];
+        prompt_rows += part->prompt[i] ? r->n_rows : 0;
+        finished += r->ready != 0;
+        failed += r->err.code != 0;
+    }
+    pthread_mutex_lock(&m->mutex);
+    mote_model_stats *s = &m->stats;
+    s->n_steps++;
+    s->prompt_rows += prompt_rows;
+    s->decode_rows += part->n_rows - prompt_rows;
+    s->finished += finished;
+    s->failed += failed;
+    s->step_s += seconds;
+    s->most_rows = part->n_rows > s->most_rows ? part->n_rows : s->most_rows;
+    if (!prompt_rows) {
+        s->decode_steps++;
+        s->decode_step_s += seconds;
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
 /* Room for the lists of n sessions; on the stack for few, so that a server's usual step touches no
  * other memory. */
 static int lists(struct part *part, mote_model *m, size_t n, mote_err *err)
 {
-    if (mote__buf_reserve(&m->lists, n * (sizeof *part->extents + 2 * sizeof(void *))))
+    if (mote__buf_reserve(&m->lists, n * (sizeof *part->extents + 2 * sizeof(void *) + 1)))
         return mote__fail(err, MOTE_ENOMEM, "out of memory for a step of %zu sessions", n);
     part->extents = m->lists.data;
     part->sessions = (mote_session **)(void *)(part->extents + n);
     part->stepped = (mote_stepped **)(void *)(part->sessions + n);
+    part->prompt = (uint8_t *)(part->stepped + n);
     return 0;
 }
 
@@ -286,7 +315,9 @@ int mote_step(mote_model *m, mote_session *const *sessions, size_t n,
     size_t room = params && params->max_rows && params->max_rows < m->chunk_rows ? params->max_rows
                                                                                  : m->chunk_rows;
     struct part part;
-    int rc = check(m, sessions, n, stepped, err);
+    int rc = params ? MOTE_CHECK_RESERVED(params, "mote_step_params", err) : 0;
+    if (!rc)
+        rc = check(m, sessions, n, stepped, err);
     if (!rc && n)
         rc = lists(&part, m, n, err);
     if (rc || n == 0)
@@ -312,7 +343,9 @@ int mote_step(mote_model *m, mote_session *const *sessions, size_t n,
     for (size_t i = 0; i < part.n; i++)
         if (!part.sessions[i]->prompt.begun)
             mote__prompt_begin(part.sessions[i]);
+    double begin = mote__clock_s();
     settle(&part, run_pass(m, &part));
+    count_step(m, &part, mote__clock_s() - begin);
     size_t most = 0;
     for (size_t i = 0; i < n; i++)
         most = rows_left(sessions[i]) > most ? rows_left(sessions[i]) : most;

@@ -1,6 +1,6 @@
 /* Recording of routing: the file is model/route_log.h's. */
 #include "engine/engine.h"
-#include "model/place.h"
+#include "model/catalog.h"
 
 /* The first layer with routed experts: they are alike in all. */
 static const mote__expert *an_expert(const mote__net *net)

@@ -72,6 +72,14 @@ uint64_t mote__checkpoint_shard_bytes(const mote__checkpoint *c, size_t shard)
 }
 uint64_t mote__checkpoint_bytes(const mote__checkpoint *c) { return c->n_bytes; }
 
+size_t mote__checkpoint_memory(const mote__checkpoint *c)
+{
+    size_t n = sizeof *c + c->n_shards * sizeof *c->shards + c->tensors.capacity;
+    for (const struct chunk *k = c->names; k; k = k->next)
+        n += sizeof *k + k->size;
+    return n;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const mote__tensor *)a)->name, ((const mote__tensor *)b)->name);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "base/path.h"
 
 #define WANTED "mote reads a folder with config.json, safetensors files and tokenizer.json"
 
@@ -83,7 +84,7 @@ static void find_ending(const char *folder, const char *end, char name[256])
 
 int mote__explain_weights(const char *folder, mote_err *err)
 {
-    char name[256], hub[4200];
+    char name[256], hub[MOTE_PATH_ROOM];
     static const char *const others[] = {
         ".gguf", ".bin", ".pth", ".pt", ".h5", ".msgpack", ".onnx"
     };
@@ -93,7 +94,7 @@ int mote__explain_weights(const char *folder, mote_err *err)
             return mote__fail(err, MOTE_EUNSUPPORTED,
                               "%s: holds weights in another form (%s); " WANTED, folder, name);
     }
-    snprintf(hub, sizeof hub, "%s/snapshots", folder);
+    mote__path_join(hub, folder, "snapshots");
     if (mote__file_is_there(hub))
         return mote__fail(err, MOTE_EIO,
                           "%s: a hub's cache: give the folder with config.json below %s", folder,

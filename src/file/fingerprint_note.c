@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/file_limit.h"
 #include "file/fingerprint.h"
+#include "base/path.h"
 
 enum { KEY = 8, DIGEST = 40, CRC = 72, NOTE = 80, SETTLED_S = 2 };
 static const char magic[8] = "MOTEFPR1";
@@ -86,7 +87,7 @@ static int read_note(uint8_t digest[32], const uint8_t key[32], const char *path
 static void write_note(const uint8_t digest[32], const uint8_t key[32], const char *path)
 {
     uint8_t b[NOTE] = { 0 };
-    char beside[4300];
+    char beside[MOTE_PATH_ROOM + 24];
     memcpy(b, magic, sizeof magic);
     memcpy(b + KEY, key, 32);
     memcpy(b + DIGEST, digest, 32);
@@ -112,18 +113,18 @@ int mote__fingerprint_noted(uint8_t digest[32], const mote__checkpoint *ckpt,
 {
     mote__file_id config;
     uint8_t key[32];
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     int settled, rc = mote__file_id_get(&config, config_path, err);
     if (rc)
         return rc;
     if (!key_of(key, ckpt, &config, &settled))
         return mote__fingerprint(digest, ckpt, config_path, err);
-    int n = snprintf(path, sizeof path, "%s/model-", notes);
-    for (size_t i = 0; i < 16 && n > 0 && n < (int)sizeof path - 40; i++)
-        n += snprintf(path + n, sizeof path - (size_t)n, "%02x", key[i]);
-    if (n <= 0 || n >= (int)sizeof path - 40)
+    char name[64] = "model-";
+    for (size_t i = 0; i < 16; i++)
+        snprintf(name + strlen(name), sizeof name - strlen(name), "%02x", key[i]);
+    strcat(name, ".mote");
+    if (!*mote__path_join(path, notes, name))
         return mote__fingerprint(digest, ckpt, config_path, err);
-    strcpy(path + n, ".mote");
     if (read_note(digest, key, path))
         return 0;
     rc = mote__fingerprint(digest, ckpt, config_path, err);

@@ -1,4 +1,5 @@
-/* The tables of tensor names and the two walks over them: from a name to its row, and from the
+/* The tables of tensor names, which loading, placement, inspection, the planner's sums and the
+ * bench's model all walk, and the two walks over them: from a name to its row, and from the
  * configuration to all names. */
 #include "file/names.h"
 
@@ -52,6 +53,7 @@ typedef enum size {
 
 /* '#' stands for the layer, '*' for the expert. */
 typedef struct name_row {
+    mote__tensor_id id;
     const char *pattern;
     mote__tclass cls;
     where at;
@@ -59,98 +61,74 @@ typedef struct name_row {
     size dims[2];
 } name_row;
 
+/* clang-format off */
+#define ROW(id, pattern, cls, at, as, d0, d1) \
+    { MOTE_T_##id, pattern, MOTE_TC_##cls, at, as, { d0, d1 } }
 static const name_row v41_rows[] = {
-    { "embed.weight", MOTE_TC_EMBED, ONCE, PLAIN, { VOCAB, HIDDEN } },
-    { "head.weight", MOTE_TC_HEAD, ONCE, PLAIN, { VOCAB, HIDDEN } },
-    { "norm.weight", MOTE_TC_NORM, ONCE, NORM, { HIDDEN, NONE } },
-    { "layers.#.attn_norm.weight", MOTE_TC_NORM, EACH, NORM, { HIDDEN, NONE } },
-    { "layers.#.ffn_norm.weight", MOTE_TC_NORM, EACH, NORM, { HIDDEN, NONE } },
-    { "layers.#.attn.wq_a", MOTE_TC_ATTENTION, EACH, FP8, { Q_LORA, HIDDEN } },
-    { "layers.#.attn.wq_b", MOTE_TC_ATTENTION, EACH, FP8, { HEADS_DIM, Q_LORA } },
-    { "layers.#.attn.wkv", MOTE_TC_ATTENTION, EACH, FP8, { HEAD_DIM, HIDDEN } },
-    { "layers.#.attn.wo_a", MOTE_TC_ATTENTION, EACH, FP8, { O_RANKS, O_IN } },
-    { "layers.#.attn.wo_b", MOTE_TC_ATTENTION, EACH, FP8, { HIDDEN, O_RANKS } },
-    { "layers.#.attn.q_norm.weight", MOTE_TC_NORM, EACH, NORM, { Q_LORA, NONE } },
-    { "layers.#.attn.kv_norm.weight", MOTE_TC_NORM, EACH, NORM, { HEAD_DIM, NONE } },
-    { "layers.#.attn.attn_sink", MOTE_TC_ATTENTION, EACH, F32, { HEADS, NONE } },
-    { "layers.#.attn.compressor.wkv", MOTE_TC_COMPRESSOR, AT_KV, BF16, { HEAD_DIM, HIDDEN } },
-    { "layers.#.attn.compressor.wgate",
-      MOTE_TC_COMPRESSOR,
-      AT_KV_GROUPS,
-      BF16,
-      { HEAD_DIM, HIDDEN } },
-    { "layers.#.attn.compressor.norm.weight", MOTE_TC_NORM, AT_KV, NORM, { HEAD_DIM, NONE } },
-    { "layers.#.attn.indexer.wq_b", MOTE_TC_INDEXER, AT_INDEX, FP8, { INDEX_HEADS_DIM, Q_LORA } },
-    { "layers.#.attn.indexer.weights_proj",
-      MOTE_TC_INDEXER,
-      AT_INDEX,
-      BF16,
-      { INDEX_HEADS, HIDDEN } },
-    { "layers.#.attn.indexer.wk", MOTE_TC_INDEXER, AT_KV, BF16, { INDEX_DIM, HEAD_DIM } },
-    { "layers.#.attn.indexer.k_norm.weight", MOTE_TC_NORM, AT_KV, NORM, { INDEX_DIM, NONE } },
-    { "layers.#.hc_attn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
-    { "layers.#.hc_attn_base", MOTE_TC_HYPER, EACH, F32, { HC_OUT, NONE } },
-    { "layers.#.hc_attn_scale", MOTE_TC_HYPER, EACH, F32, { THREE, NONE } },
-    { "layers.#.hc_ffn_fn", MOTE_TC_HYPER, EACH, F32, { HC_OUT, HC_IN } },
-    { "layers.#.hc_ffn_base", MOTE_TC_HYPER, EACH, F32, { HC_OUT, NONE } },
-    { "layers.#.hc_ffn_scale", MOTE_TC_HYPER, EACH, F32, { THREE, NONE } },
-    { "layers.#.ffn.gate.weight", MOTE_TC_ROUTER, EACH, PLAIN, { EXPERTS, HIDDEN } },
-    { "layers.#.ffn.gate.bias", MOTE_TC_ROUTER, EACH, F32, { EXPERTS, NONE } },
-    { "layers.#.ffn.shared_experts.w1", MOTE_TC_SHARED_EXPERT, EACH, FP8, { INTER, HIDDEN } },
-    { "layers.#.ffn.shared_experts.w2", MOTE_TC_SHARED_EXPERT, EACH, FP8, { HIDDEN, INTER } },
-    { "layers.#.ffn.shared_experts.w3", MOTE_TC_SHARED_EXPERT, EACH, FP8, { INTER, HIDDEN } },
-    { "layers.#.ffn.experts.*.w1", MOTE_TC_EXPERT, EACH, MXFP4, { INTER, HIDDEN } },
-    { "layers.#.ffn.experts.*.w2", MOTE_TC_EXPERT, EACH, MXFP4, { HIDDEN, INTER } },
-    { "layers.#.ffn.experts.*.w3", MOTE_TC_EXPERT, EACH, MXFP4, { INTER, HIDDEN } },
-    { "layers.#.engram.embed", MOTE_TC_ENGRAM_TABLE, AT_ENGRAM, TABLE, { ROWS, ROW_DIM } },
-    { "layers.#.engram.wkv", MOTE_TC_ENGRAM, AT_ENGRAM, FP8, { ENGRAM_OUT, ENGRAM_IN } },
-    { "layers.#.engram.q_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
-    { "layers.#.engram.k_weight", MOTE_TC_ENGRAM, AT_ENGRAM, NORM, { HC, HIDDEN } },
+    ROW(EMBED, "embed.weight", EMBED, ONCE, PLAIN, VOCAB, HIDDEN),
+    ROW(HEAD, "head.weight", HEAD, ONCE, PLAIN, VOCAB, HIDDEN),
+    ROW(NORM, "norm.weight", NORM, ONCE, NORM, HIDDEN, NONE),
+    ROW(ATTN_NORM, "layers.#.attn_norm.weight", NORM, EACH, NORM, HIDDEN, NONE),
+    ROW(FFN_NORM, "layers.#.ffn_norm.weight", NORM, EACH, NORM, HIDDEN, NONE),
+    ROW(WQ_A, "layers.#.attn.wq_a", ATTENTION, EACH, FP8, Q_LORA, HIDDEN),
+    ROW(WQ_B, "layers.#.attn.wq_b", ATTENTION, EACH, FP8, HEADS_DIM, Q_LORA),
+    ROW(WKV, "layers.#.attn.wkv", ATTENTION, EACH, FP8, HEAD_DIM, HIDDEN),
+    ROW(WO_A, "layers.#.attn.wo_a", ATTENTION, EACH, FP8, O_RANKS, O_IN),
+    ROW(WO_B, "layers.#.attn.wo_b", ATTENTION, EACH, FP8, HIDDEN, O_RANKS),
+    ROW(Q_NORM, "layers.#.attn.q_norm.weight", NORM, EACH, NORM, Q_LORA, NONE),
+    ROW(KV_NORM, "layers.#.attn.kv_norm.weight", NORM, EACH, NORM, HEAD_DIM, NONE),
+    ROW(SINK, "layers.#.attn.attn_sink", ATTENTION, EACH, F32, HEADS, NONE),
+    ROW(C_WKV, "layers.#.attn.compressor.wkv", COMPRESSOR, AT_KV, BF16, HEAD_DIM, HIDDEN),
+    ROW(C_GATE, "layers.#.attn.compressor.wgate", COMPRESSOR, AT_KV_GROUPS, BF16, HEAD_DIM, HIDDEN),
+    ROW(C_NORM, "layers.#.attn.compressor.norm.weight", NORM, AT_KV, NORM, HEAD_DIM, NONE),
+    ROW(I_WQ, "layers.#.attn.indexer.wq_b", INDEXER, AT_INDEX, FP8, INDEX_HEADS_DIM, Q_LORA),
+    ROW(I_W, "layers.#.attn.indexer.weights_proj", INDEXER, AT_INDEX, BF16, INDEX_HEADS, HIDDEN),
+    ROW(I_WK, "layers.#.attn.indexer.wk", INDEXER, AT_KV, BF16, INDEX_DIM, HEAD_DIM),
+    ROW(I_NORM, "layers.#.attn.indexer.k_norm.weight", NORM, AT_KV, NORM, INDEX_DIM, NONE),
+    ROW(HC_ATTN_FN, "layers.#.hc_attn_fn", HYPER, EACH, F32, HC_OUT, HC_IN),
+    ROW(HC_ATTN_BASE, "layers.#.hc_attn_base", HYPER, EACH, F32, HC_OUT, NONE),
+    ROW(HC_ATTN_SCALE, "layers.#.hc_attn_scale", HYPER, EACH, F32, THREE, NONE),
+    ROW(HC_FFN_FN, "layers.#.hc_ffn_fn", HYPER, EACH, F32, HC_OUT, HC_IN),
+    ROW(HC_FFN_BASE, "layers.#.hc_ffn_base", HYPER, EACH, F32, HC_OUT, NONE),
+    ROW(HC_FFN_SCALE, "layers.#.hc_ffn_scale", HYPER, EACH, F32, THREE, NONE),
+    ROW(GATE, "layers.#.ffn.gate.weight", ROUTER, EACH, PLAIN, EXPERTS, HIDDEN),
+    ROW(GATE_BIAS, "layers.#.ffn.gate.bias", ROUTER, EACH, F32, EXPERTS, NONE),
+    ROW(SHARED_W1, "layers.#.ffn.shared_experts.w1", SHARED_EXPERT, EACH, FP8, INTER, HIDDEN),
+    ROW(SHARED_W2, "layers.#.ffn.shared_experts.w2", SHARED_EXPERT, EACH, FP8, HIDDEN, INTER),
+    ROW(SHARED_W3, "layers.#.ffn.shared_experts.w3", SHARED_EXPERT, EACH, FP8, INTER, HIDDEN),
+    ROW(EXPERT_W1, "layers.#.ffn.experts.*.w1", EXPERT, EACH, MXFP4, INTER, HIDDEN),
+    ROW(EXPERT_W2, "layers.#.ffn.experts.*.w2", EXPERT, EACH, MXFP4, HIDDEN, INTER),
+    ROW(EXPERT_W3, "layers.#.ffn.experts.*.w3", EXPERT, EACH, MXFP4, INTER, HIDDEN),
+    ROW(ENGRAM_TABLE, "layers.#.engram.embed", ENGRAM_TABLE, AT_ENGRAM, TABLE, ROWS, ROW_DIM),
+    ROW(ENGRAM_WKV, "layers.#.engram.wkv", ENGRAM, AT_ENGRAM, FP8, ENGRAM_OUT, ENGRAM_IN),
+    ROW(ENGRAM_Q, "layers.#.engram.q_weight", ENGRAM, AT_ENGRAM, NORM, HC, HIDDEN),
+    ROW(ENGRAM_K, "layers.#.engram.k_weight", ENGRAM, AT_ENGRAM, NORM, HC, HIDDEN),
 };
 
 static const name_row dense_rows[] = {
-    { "model.embed_tokens.weight", MOTE_TC_EMBED, ONCE, FLOAT, { VOCAB, HIDDEN } },
-    { "lm_head", MOTE_TC_HEAD, ONCE_UNTIED, LINEAR, { VOCAB, HIDDEN } },
-    { "model.norm.weight", MOTE_TC_NORM, ONCE, FLOAT, { HIDDEN, NONE } },
-    { "model.layers.#.input_layernorm.weight", MOTE_TC_NORM, EACH, FLOAT, { HIDDEN, NONE } },
-    { "model.layers.#.post_attention_layernorm.weight",
-      MOTE_TC_NORM,
-      EACH,
-      FLOAT,
-      { HIDDEN, NONE } },
-    { "model.layers.#.self_attn.q_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HEADS_DIM, HIDDEN } },
-    { "model.layers.#.self_attn.k_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
-    { "model.layers.#.self_attn.v_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { KV_DIM, HIDDEN } },
-    { "model.layers.#.self_attn.o_proj", MOTE_TC_ATTENTION, EACH, LINEAR, { HIDDEN, HEADS_DIM } },
-    { "model.layers.#.self_attn.q_proj.bias",
-      MOTE_TC_ATTENTION,
-      IF_QKV_BIAS,
-      FLOAT,
-      { HEADS_DIM, NONE } },
-    { "model.layers.#.self_attn.k_proj.bias",
-      MOTE_TC_ATTENTION,
-      IF_QKV_BIAS,
-      FLOAT,
-      { KV_DIM, NONE } },
-    { "model.layers.#.self_attn.v_proj.bias",
-      MOTE_TC_ATTENTION,
-      IF_QKV_BIAS,
-      FLOAT,
-      { KV_DIM, NONE } },
-    { "model.layers.#.self_attn.q_norm.weight",
-      MOTE_TC_NORM,
-      IF_QK_NORM,
-      FLOAT,
-      { HEAD_DIM, NONE } },
-    { "model.layers.#.self_attn.k_norm.weight",
-      MOTE_TC_NORM,
-      IF_QK_NORM,
-      FLOAT,
-      { HEAD_DIM, NONE } },
-    { "model.layers.#.mlp.gate_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
-    { "model.layers.#.mlp.up_proj", MOTE_TC_FFN, EACH, LINEAR, { INTER, HIDDEN } },
-    { "model.layers.#.mlp.down_proj", MOTE_TC_FFN, EACH, LINEAR, { HIDDEN, INTER } },
+    ROW(EMBED, "model.embed_tokens.weight", EMBED, ONCE, FLOAT, VOCAB, HIDDEN),
+    ROW(HEAD, "lm_head", HEAD, ONCE_UNTIED, LINEAR, VOCAB, HIDDEN),
+    ROW(NORM, "model.norm.weight", NORM, ONCE, FLOAT, HIDDEN, NONE),
+    ROW(ATTN_NORM, "model.layers.#.input_layernorm.weight", NORM, EACH, FLOAT, HIDDEN, NONE),
+    ROW(FFN_NORM, "model.layers.#.post_attention_layernorm.weight", NORM, EACH, FLOAT,
+        HIDDEN, NONE),
+    ROW(WQ, "model.layers.#.self_attn.q_proj", ATTENTION, EACH, LINEAR, HEADS_DIM, HIDDEN),
+    ROW(WK, "model.layers.#.self_attn.k_proj", ATTENTION, EACH, LINEAR, KV_DIM, HIDDEN),
+    ROW(WV, "model.layers.#.self_attn.v_proj", ATTENTION, EACH, LINEAR, KV_DIM, HIDDEN),
+    ROW(WO, "model.layers.#.self_attn.o_proj", ATTENTION, EACH, LINEAR, HIDDEN, HEADS_DIM),
+    ROW(Q_BIAS, "model.layers.#.self_attn.q_proj.bias", ATTENTION, IF_QKV_BIAS, FLOAT,
+        HEADS_DIM, NONE),
+    ROW(K_BIAS, "model.layers.#.self_attn.k_proj.bias", ATTENTION, IF_QKV_BIAS, FLOAT,
+        KV_DIM, NONE),
+    ROW(V_BIAS, "model.layers.#.self_attn.v_proj.bias", ATTENTION, IF_QKV_BIAS, FLOAT,
+        KV_DIM, NONE),
+    ROW(Q_NORM, "model.layers.#.self_attn.q_norm.weight", NORM, IF_QK_NORM, FLOAT, HEAD_DIM, NONE),
+    ROW(K_NORM, "model.layers.#.self_attn.k_norm.weight", NORM, IF_QK_NORM, FLOAT, HEAD_DIM, NONE),
+    ROW(SHARED_W1, "model.layers.#.mlp.gate_proj", FFN, EACH, LINEAR, INTER, HIDDEN),
+    ROW(SHARED_W3, "model.layers.#.mlp.up_proj", FFN, EACH, LINEAR, INTER, HIDDEN),
+    ROW(SHARED_W2, "model.layers.#.mlp.down_proj", FFN, EACH, LINEAR, HIDDEN, INTER),
 };
+/* clang-format on */
 
 static const struct table {
     const name_row *rows;
@@ -176,28 +154,30 @@ static const struct {
     const char *name;
     mote__tgroup group;
     int loaded;
+    mote_weight_group placed; /* with */
 } classes[MOTE_TCLASSES] = {
-    [MOTE_TC_EMBED] = { "embed", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_HEAD] = { "head", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_NORM] = { "norm", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_ATTENTION] = { "attention", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_COMPRESSOR] = { "compressor", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_INDEXER] = { "indexer", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_HYPER] = { "hyper_connection", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_ROUTER] = { "router", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_SHARED_EXPERT] = { "shared_expert", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_FFN] = { "ffn", MOTE_TG_DENSE, 1 },
-    [MOTE_TC_EXPERT] = { "routed_expert", MOTE_TG_EXPERTS, 1 },
-    [MOTE_TC_ENGRAM_TABLE] = { "engram_table", MOTE_TG_ENGRAM, 1 },
-    [MOTE_TC_ENGRAM] = { "engram", MOTE_TG_ENGRAM, 1 },
-    [MOTE_TC_MTP] = { "mtp", MOTE_TG_DRAFT, 0 },
-    [MOTE_TC_VISION] = { "vision", MOTE_TG_VISION, 0 },
-    [MOTE_TC_IMAGE_BIAS] = { "image_bias", MOTE_TG_OTHER, 0 },
-    [MOTE_TC_UNKNOWN] = { "unknown", MOTE_TG_OTHER, 0 },
+    [MOTE_TC_EMBED] = { "embed", MOTE_TG_DENSE, 1, MOTE_GROUP_EMBED },
+    [MOTE_TC_HEAD] = { "head", MOTE_TG_DENSE, 1, MOTE_GROUP_HEAD },
+    [MOTE_TC_NORM] = { "norm", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_ATTENTION] = { "attention", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_COMPRESSOR] = { "compressor", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_INDEXER] = { "indexer", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_HYPER] = { "hyper_connection", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_ROUTER] = { "router", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_SHARED_EXPERT] = { "shared_expert", MOTE_TG_DENSE, 1, MOTE_GROUP_SHARED },
+    [MOTE_TC_FFN] = { "ffn", MOTE_TG_DENSE, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_EXPERT] = { "routed_expert", MOTE_TG_EXPERTS, 1, MOTE_GROUP_EXPERTS },
+    [MOTE_TC_ENGRAM_TABLE] = { "engram_table", MOTE_TG_ENGRAM, 1, MOTE_GROUP_ENGRAM },
+    [MOTE_TC_ENGRAM] = { "engram", MOTE_TG_ENGRAM, 1, MOTE_GROUP_DENSE },
+    [MOTE_TC_MTP] = { "mtp", MOTE_TG_DRAFT, 0, MOTE_WEIGHT_GROUPS },
+    [MOTE_TC_VISION] = { "vision", MOTE_TG_VISION, 0, MOTE_WEIGHT_GROUPS },
+    [MOTE_TC_IMAGE_BIAS] = { "image_bias", MOTE_TG_OTHER, 0, MOTE_WEIGHT_GROUPS },
+    [MOTE_TC_UNKNOWN] = { "unknown", MOTE_TG_OTHER, 0, MOTE_WEIGHT_GROUPS },
 };
 const char *mote__tclass_name(mote__tclass cls) { return classes[cls].name; }
 mote__tgroup mote__tclass_group(mote__tclass cls) { return classes[cls].group; }
 int mote__tclass_is_loaded(mote__tclass cls) { return classes[cls].loaded; }
+mote_weight_group mote__tclass_placed(mote__tclass cls) { return classes[cls].placed; }
 
 const char *mote__tgroup_name(mote__tgroup group)
 {
@@ -367,17 +347,6 @@ static const struct {
     [TABLE] = { MOTE_DT_F8_E4M3, DT(F8_E4M3) },
 };
 
-unsigned mote__tensor_dtypes(const char *name, const mote__config *config)
-{
-    int layer, expert;
-    const name_row *row = find_row(&tables[config->arch], name, &layer, &expert);
-    size_t n = strlen(name), m = strlen(".weight");
-    if (!row)
-        return 0;
-    int scale = has_scale(row->as) && (n < m || strcmp(name + n - m, ".weight"));
-    return scale ? DT(F8_E8M0) : storage[row->as].dtypes;
-}
-
 int mote__expected_shape(uint64_t shape[2], const mote__expected *e, mote__dtype weight_dtype)
 {
     int packed = weight_dtype == MOTE_DT_I8, fp8 = weight_dtype == MOTE_DT_F8_E4M3;
@@ -410,6 +379,7 @@ static int give(const mote__config *c, const name_row *row, int layer, int exper
     stem[used] = 0;
     mote__expected e = {
         .name = stem,
+        .id = row->id,
         .cls = row->cls,
         .layer = layer,
         .expert = expert,

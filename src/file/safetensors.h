@@ -57,6 +57,8 @@ typedef struct mote__checkpoint mote__checkpoint;
  * mixed-up downloads. */
 int mote__checkpoint_open(mote__checkpoint **ckpt, const char *path, mote_err *err);
 void mote__checkpoint_close(mote__checkpoint *ckpt);
+/* Bytes allocated: names and the list of tensors; what is mapped is not among them. */
+size_t mote__checkpoint_memory(const mote__checkpoint *ckpt);
 size_t mote__checkpoint_n_tensors(const mote__checkpoint *ckpt);
 /* sorted by name (strcmp) */
 const mote__tensor *mote__checkpoint_tensor(const mote__checkpoint *ckpt, size_t i);

@@ -63,7 +63,7 @@ static void *worker(void *arg)
         mote__hand_read(r, p);
         pthread_mutex_lock(&r->mutex);
         mote__pieces_push(&r->done, p);
-        pthread_cond_signal(&r->landed);
+        pthread_cond_signal(&r->read_one);
     }
     pthread_mutex_unlock(&r->mutex);
     return NULL;
@@ -73,7 +73,7 @@ void mote__hand_open(mote__reads *r, size_t n_threads)
 {
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->wake, NULL);
-    pthread_cond_init(&r->landed, NULL);
+    pthread_cond_init(&r->read_one, NULL);
     r->params.n_threads = n_threads;
     if (!n_threads)
         return;
@@ -95,7 +95,7 @@ void mote__hand_close(mote__reads *r)
     mote__free(r->meter, MOTE_MEM_OTHER, r->threads, r->params.n_threads * sizeof *r->threads);
     pthread_mutex_destroy(&r->mutex);
     pthread_cond_destroy(&r->wake);
-    pthread_cond_destroy(&r->landed);
+    pthread_cond_destroy(&r->read_one);
 }
 
 void mote__hand_push(mote__reads *r, mote__piece *p)
@@ -114,7 +114,7 @@ mote__piece *mote__hand_next(mote__reads *r, int wait)
         return NULL;
     pthread_mutex_lock(&r->mutex);
     while (wait && r->n_threads && !r->done.first)
-        pthread_cond_wait(&r->landed, &r->mutex);
+        pthread_cond_wait(&r->read_one, &r->mutex);
     mote__piece *p = mote__pieces_pop(r->n_threads ? &r->done : &r->todo);
     pthread_mutex_unlock(&r->mutex);
     if (p && !r->n_threads)

@@ -66,7 +66,7 @@ struct mote__reads {
     pthread_t *threads;
     size_t n_threads;
     pthread_mutex_t mutex;
-    pthread_cond_t wake, landed;
+    pthread_cond_t wake, read_one;
     int stop;
 };
 

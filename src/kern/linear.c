@@ -53,13 +53,13 @@ typedef struct step {
     size_t n_shares, grain; /* least number of tiles taken at once */
 } step;
 
-int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool,
+int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__threads *pool,
                       mote__meter *meter)
 {
     *ctx = (mote__linear_ctx){ .kern = kern, .pool = pool, .meter = meter };
     mote__buf_init(&ctx->arranged, meter, MOTE_MEM_SCRATCH);
     ctx->scratch = mote__alloc(meter, MOTE_MEM_SCRATCH,
-                               (size_t)mote__pool_threads(pool) * MOTE_LINEAR_SCRATCH *
+                               (size_t)mote__threads_count(pool) * MOTE_LINEAR_SCRATCH *
                                    sizeof(float));
     return ctx->scratch ? 0 : MOTE_ENOMEM;
 }
@@ -68,7 +68,7 @@ void mote__linear_deinit(mote__linear_ctx *ctx)
 {
     mote__buf_deinit(&ctx->arranged);
     mote__free(ctx->meter, MOTE_MEM_SCRATCH, ctx->scratch,
-               (size_t)mote__pool_threads(ctx->pool) * MOTE_LINEAR_SCRATCH * sizeof(float));
+               (size_t)mote__threads_count(ctx->pool) * MOTE_LINEAR_SCRATCH * sizeof(float));
     ctx->scratch = NULL;
 }
 
@@ -163,7 +163,7 @@ static int same_inputs(const mote__linear_job *a, const mote__linear_job *b)
 int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t n_jobs)
 {
     enum { LOOK_BACK = 8 };
-    const size_t n_shares = (size_t)mote__pool_threads(ctx->pool);
+    const size_t n_shares = (size_t)mote__threads_count(ctx->pool);
     size_t plan_bytes = (mote__mul(n_jobs, sizeof(plan)) + 63) / 64 * 64 + n_shares * sizeof(share),
            floats = 0, rows = 0, tiles = 0;
     if (n_jobs > (size_t)-1 / 2 / sizeof(plan) || mote__buf_reserve(&ctx->arranged, plan_bytes))
@@ -214,7 +214,7 @@ int mote__linear_run(mote__linear_ctx *ctx, const mote__linear_job *jobs, size_t
     for (size_t i = 0; i < n_shares; i++)
         atomic_init(&s.shares[i].tiles,
                     (uint64_t)(tiles * i / n_shares) << 32 | tiles * (i + 1) / n_shares);
-    mote__pool_for(ctx->pool, rows, ARRANGE_FLOATS / (floats / rows + 1) + 1, arrange_rows, &s);
-    mote__pool_for(ctx->pool, tiles > s.grain ? n_shares : 1, 1, run_shares, &s);
+    mote__threads_for(ctx->pool, rows, ARRANGE_FLOATS / (floats / rows + 1) + 1, arrange_rows, &s);
+    mote__threads_for(ctx->pool, tiles > s.grain ? n_shares : 1, 1, run_shares, &s);
     return 0;
 }

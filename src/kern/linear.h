@@ -24,7 +24,7 @@ typedef struct mote__linear_job {
 /* Memory of one caller; one mote__linear_run at a time. */
 typedef struct mote__linear_ctx {
     const mote__kern_ops *kern;
-    mote__pool *pool; /* borrowed, may be NULL */
+    mote__threads *pool; /* borrowed, may be NULL */
     /* arranged inputs and lists; grows to the largest call */
     mote__buf arranged;
     /* MOTE_LINEAR_SCRATCH floats per thread, owned */
@@ -33,7 +33,7 @@ typedef struct mote__linear_ctx {
 } mote__linear_ctx;
 
 /* 0 or MOTE_ENOMEM; call deinit in both cases. */
-int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__pool *pool,
+int mote__linear_init(mote__linear_ctx *ctx, const mote__kern_ops *kern, mote__threads *pool,
                       mote__meter *meter);
 void mote__linear_deinit(mote__linear_ctx *ctx);
 /* Run all jobs; the outputs of jobs must not overlap. Jobs with n_rows == 0 are allowed. 0, or

@@ -2,12 +2,10 @@
 
 #include <string.h>
 
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 static int allocate(mote__kv_state *s)
 {
-    size_t rings = round64(s->n_layers * sizeof(mote__kv_ring)),
-           rows = round64(s->n_layers * s->window * s->row_bytes);
+    size_t rings = mote__round64(s->n_layers * sizeof(mote__kv_ring)),
+           rows = mote__round64(s->n_layers * s->window * s->row_bytes);
     s->bytes = rings + rows + s->pending_floats * sizeof(float);
     s->memory = mote__alloc(s->meter, MOTE_MEM_KV_WINDOW, s->bytes);
     if (!s->memory)

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "lab/stats.h"
+#include "base/clock.h"
 
 json_t *lab_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
@@ -69,16 +70,16 @@ int lab_speed(mote_model *model, const mote_session_params *params, const int32_
     size_t n_read = n - n_decode;
     int rc = mote_session_create(&session, model, params, err);
     mote_feed f = { session, window, n_read, MOTE_LOGITS_LAST };
-    double t0 = lab_seconds();
+    double t0 = mote__clock_s();
     if (!rc)
         rc = mote_run(model, &f, 1, NULL, NULL, err);
-    double t1 = lab_seconds();
+    double t1 = mote__clock_s();
     for (size_t i = 0; !rc && i < n_decode; i++) {
         f = (mote_feed){ session, window + n_read + i, 1, MOTE_LOGITS_LAST };
         rc = mote_run(model, &f, 1, NULL, NULL, err);
     }
     *prefill = (double)n_read / (t1 - t0);
-    *decode = n_decode ? (double)n_decode / (lab_seconds() - t1) : (double)NAN;
+    *decode = n_decode ? (double)n_decode / (mote__clock_s() - t1) : (double)NAN;
     mote_session_destroy(session);
     return rc;
 }

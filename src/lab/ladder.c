@@ -13,6 +13,7 @@
 #include "lab/needle.h"
 #include "lab/kv_text.h"
 #include "lab/stats.h"
+#include "base/clock.h"
 
 enum { DECODE_TOKENS = 32, BLOCK = 256, CHUNK = 256 };
 
@@ -126,9 +127,9 @@ static int measure_use(json_t *step, climb *c, size_t ctx, mote_err *err)
     lab_shown shown = { c->progress, what, c->model, 0 };
     for (size_t i = 0; !rc && i <= n_decode; i++) {
         mote_feed f = { s, c->window + (i ? n_read + i - 1 : 0), i ? 1 : n_read, MOTE_LOGITS_LAST };
-        double t0 = lab_seconds();
+        double t0 = mote__clock_s();
         rc = mote_run(c->model, &f, 1, lab_progress_step, &shown, err);
-        seconds[i > 0] += lab_seconds() - t0;
+        seconds[i > 0] += mote__clock_s() - t0;
     }
     if (!rc) {
         mote_session_get_memory(s, &held);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/clock.h"
 
 int lab_progress_at(const lab_progress *p, const char *what, double fraction)
 {
@@ -21,13 +22,6 @@ int lab_progress_step(void *ctx, size_t done, size_t all)
                                                                       : s->scratch_peak;
     }
     return lab_progress_at(s->progress, s->what, all ? (double)done / (double)all : 1);
-}
-
-double lab_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* One case on its way. */
@@ -54,9 +48,9 @@ static size_t chunk_rows(size_t vocab)
 static int step(const window *w, run *r, size_t n, mote_logits_rows rows, mote_err *err)
 {
     mote_feed f = { r->session, w->ids + r->held, n, rows };
-    double t0 = lab_seconds();
+    double t0 = mote__clock_s();
     int rc = mote_run(w->model, &f, 1, NULL, NULL, err);
-    r->c->seconds += lab_seconds() - t0;
+    r->c->seconds += mote__clock_s() - t0;
     r->c->n_run += n;
     r->held += n;
     mote_memory session, model;

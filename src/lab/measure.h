@@ -26,7 +26,6 @@ typedef struct lab_shown {
     size_t scratch_peak;
 } lab_shown;
 int lab_progress_step(void *ctx, size_t done, size_t all);
-double lab_seconds(void); /* monotonic */
 
 typedef struct lab_case {
     /* asked */

@@ -132,7 +132,7 @@ static int generate(asking *a, lab_answer *answers, mote_err *err)
     return MOTE_OK;
 }
 
-static void judge(const asking *a, lab_answer *answers)
+static void score_answers(const asking *a, lab_answer *answers)
 {
     for (size_t i = 0; i < a->h->n_needles; i++) {
         double sum = 0, best = -INFINITY;
@@ -186,7 +186,7 @@ int lab_needle_ask(lab_answer *answers, mote_model *model, const mote_session_pa
     if (!rc)
         rc = score_candidates(&a, err);
     if (!rc) {
-        judge(&a, answers);
+        score_answers(&a, answers);
         rc = generate(&a, answers, err);
     }
     for (size_t i = 0; i < a.n; i++)

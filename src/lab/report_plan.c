@@ -9,14 +9,16 @@
     lab_rows_table(r, rows, (const lab_column[]){ __VA_ARGS__ }, \
                    sizeof((const lab_column[]){ __VA_ARGS__ }) / sizeof(lab_column))
 
-/* "main" or "key", "index" or "value", and what follows; valid until the eighth next call */
-static const char *part_key(const json_t *plan, size_t i, const char *rest)
+/* "main" or "key", "index" or "value", and what follows; `.s` is good until the end of the
+ * expression */
+typedef struct key_text {
+    char s[64];
+} key_text;
+static key_text part_key(const json_t *plan, size_t i, const char *rest)
 {
-    static char keys[8][64];
-    static unsigned turn;
-    char *key = keys[turn++ & 7];
+    key_text key;
     const char *name = json_string_value(json_array_get(json_object_get(plan, "part_names"), i));
-    snprintf(key, sizeof keys[0], "%s_%s", name ? name : "?", rest);
+    snprintf(key.s, sizeof key.s, "%s_%s", name ? name : "?", rest);
     return key;
 }
 
@@ -57,16 +59,17 @@ static void stacks(lab_report *r, const json_t *plan)
 {
     enum { MOST = 64 };
     const json_t *contexts = json_object_get(plan, "contexts"), *o;
-    const char *parts[3], *keys[3], *columns[MOST];
+    const char *parts[3], *columns[MOST];
+    key_text keys[3];
     char column_text[MOST][16];
     double values[MOST * 3];
     size_t n = 0, n_parts = 0, i;
     for (size_t k = 0; k < 3; k++) {
         static const char *const names[2][3] = { { "main KV", "indexer keys", "windows" },
                                                  { "keys", "values", "windows" } };
-        const char *key = k < 2 ? part_key(plan, k, "bytes") : "window_bytes";
+        key_text key = k < 2 ? part_key(plan, k, "bytes") : (key_text){ "window_bytes" };
         double all = 0;
-        json_array_foreach(contexts, i, o) all += lab_rows_number(o, key);
+        json_array_foreach(contexts, i, o) all += lab_rows_number(o, key.s);
         if (!(all > 0))
             continue;
         parts[n_parts] = names[has_keys(plan)][k];
@@ -77,7 +80,7 @@ static void stacks(lab_report *r, const json_t *plan)
         if (n == MOST)
             break;
         for (size_t k = 0; k < n_parts; k++)
-            values[n * n_parts + k] = lab_rows_number(o, keys[k]);
+            values[n * n_parts + k] = lab_rows_number(o, keys[k].s);
         lab_rows_context(column_text[n], lab_rows_number(o, "ctx"));
         columns[n] = column_text[n];
         n++;
@@ -234,10 +237,10 @@ static void comparisons(lab_report *r, const json_t *plan)
           { "times", ">times this one", LAB_FIXED, 3, 0 });
     lab_report_heading(r, "With other formats, bytes per token");
     TABLE(r, json_object_get(plan, "formats"), { "option", "--kv", LAB_WORD, 0, 0 },
-          { part_key(plan, 0, "bytes_per_token"), has_keys(plan) ? ">keys" : ">main KV", LAB_COUNT,
-            0, 0 },
-          { part_key(plan, 1, "bytes_per_token"), has_keys(plan) ? ">values" : ">index", LAB_COUNT,
-            0, 0 },
+          { part_key(plan, 0, "bytes_per_token").s, has_keys(plan) ? ">keys" : ">main KV",
+            LAB_COUNT, 0, 0 },
+          { part_key(plan, 1, "bytes_per_token").s, has_keys(plan) ? ">values" : ">index",
+            LAB_COUNT, 0, 0 },
           { "bytes_per_token", ">together", LAB_COUNT, 0, 0 },
           { "window_bytes_per_sequence", ">windows", LAB_BYTES, 0, 0 },
           { "classical_times", ">classical is, times", LAB_FIXED, 1, 0 });

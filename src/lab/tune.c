@@ -369,7 +369,7 @@ static json_t *frontier_json(const lab_frontier *f)
 
 /* How far the additive model was off: the measured cost of the whole choice. For retrieval only the
  * check's needles can tell. */
-static void judge(json_t *result, const lab_tune *t, double predicted)
+static void add_verdict(json_t *result, const lab_tune *t, double predicted)
 {
     const json_t *chosen = json_array_get(json_object_get(result, "verified"), 3);
     char line[300];
@@ -458,7 +458,7 @@ static int report(json_t **out, tuning *t, double budget, mote_err *err)
                          frontier_json(&frontier), "verified", verified, "heldout", heldout,
                          "needle", needle);
         verified = heldout = needle = NULL;
-        judge(*out, t->t, best->cost);
+        add_verdict(*out, t->t, best->cost);
         json_object_set_new(*out, "profile", profile_json(*out, t, hex, prefill, decode));
         if (!*out || !json_object_get(*out, "profile"))
             rc = mote__fail(err, MOTE_ENOMEM, "out of memory");

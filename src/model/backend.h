@@ -18,6 +18,11 @@
 
 struct mote__net;
 
+/* Rows [first, first + n) of a batch. */
+typedef struct mote__tile {
+    size_t first, n;
+} mote__tile;
+
 /* The two sublayers of a layer. */
 typedef enum mote__sublayer { MOTE_SUB_ATTENTION, MOTE_SUB_EXPERTS } mote__sublayer;
 
@@ -30,8 +35,8 @@ typedef struct mote__backend_pass {
 
 typedef struct mote__backend_ops {
     const char *name;
-    /* bytes of scratch a token of a batch costs, for choosing how many a pass may have */
-    size_t (*scratch_bytes)(const struct mote__net *net);
+    /* bytes of scratch of a pass over n_tokens, for choosing how many it may have */
+    size_t (*scratch_bytes)(const struct mote__net *net, size_t n_tokens);
     /* NULL: no memory */
     mote__backend_pass *(*pass_create)(struct mote__net *net, const mote__batch *batch);
     void (*pass_destroy)(mote__backend_pass *pass);
@@ -62,14 +67,16 @@ typedef struct mote__backend_ops {
     int (*expand)(mote__backend_pass *pass, size_t layer, mote__sublayer sub);
     /* global KV of the rows from publish_from on, from x; n_entries and pending rows move along */
     int (*publish)(mote__backend_pass *pass, size_t layer);
-    /* window KV of all rows, from x; the rings take it in attend */
+    /* window KV of all rows, from x; the rings take it in the last attend */
     int (*window)(mote__backend_pass *pass, size_t layer);
-    /* queries, from x */
-    int (*queries)(mote__backend_pass *pass, size_t layer);
+    /* These three are called one after the other for each tile of at most net->tile_rows rows, in
+     * the order of rows: what they hand to each other is of one tile.
+     * queries, from x */
+    int (*queries)(mote__backend_pass *pass, size_t layer, mote__tile tile);
     /* topk, and candidates where the layer makes them, from queries and x */
-    int (*select)(mote__backend_pass *pass, size_t layer);
+    int (*select)(mote__backend_pass *pass, size_t layer, mote__tile tile);
     /* y = attention over window and selected entries */
-    int (*attend)(mote__backend_pass *pass, size_t layer);
+    int (*attend)(mote__backend_pass *pass, size_t layer, mote__tile tile);
     /* y = routed experts and the shared one of x */
     int (*moe)(mote__backend_pass *pass, size_t layer);
 

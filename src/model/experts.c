@@ -1,7 +1,8 @@
 #include "model/experts.h"
 
-static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n)
+static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n, int in_order)
 {
+    (void)in_order; /* always */
     mote__resident_experts *e = (mote__resident_experts *)base;
     e->layer = e->weights->layers[layer].experts;
     e->ids = ids;

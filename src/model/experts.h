@@ -17,8 +17,8 @@ typedef struct mote__ready_expert {
 typedef struct mote__experts mote__experts;
 typedef struct mote__experts_ops {
     /* ids: n different experts of `layer`, ascending; borrowed until the last of them was ready or
-     * drop. 0 or a negative code. */
-    int (*want)(mote__experts *e, size_t layer, const uint32_t *ids, size_t n);
+     * drop. in_order: they are given in this order. 0 or a negative code. */
+    int (*want)(mote__experts *e, size_t layer, const uint32_t *ids, size_t n, int in_order);
     /* Wait for at least one that was not given yet and give up to `most` of those that are ready.
      * Returns how many (0: all of them were given) or a negative code. */
     long (*next)(mote__experts *e, mote__ready_expert *ready, size_t most);

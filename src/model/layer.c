@@ -9,6 +9,7 @@ void mote__net_use(mote__net *net, const mote__backend_ops *backend)
     mote__resident_experts_init(&net->resident, &net->weights);
     net->experts = &net->resident.base;
     net->kv_memory = mote__kv_host_memory();
+    net->tile_rows = MOTE_TILE_ROWS;
 }
 
 void mote__pass_init(mote__pass *p, mote__net *net)
@@ -34,14 +35,14 @@ void mote__pass_deinit(mote__pass *p)
     *p = (mote__pass){ .net = p->net };
 }
 
-size_t mote__pass_row_bytes(const mote__net *net)
+size_t mote__pass_bytes(const mote__net *net, size_t n_tokens)
 {
     size_t most = 0;
     for (size_t l = 0; l < net->config.n_layers; l++) {
         const mote__backend_ops *ops = net->plan[l].backend;
         if (l && ops == net->plan[l - 1].backend)
             continue;
-        size_t n = ops->scratch_bytes(net);
+        size_t n = ops->scratch_bytes(net, n_tokens);
         most = n > most ? n : most;
     }
     return most;
@@ -106,6 +107,25 @@ int mote__pass_take(mote__pass *p, size_t layer, const mote__carry *carry)
 
 /* ---- layers ---- */
 
+static int attention(mote__pass *p, size_t layer)
+{
+    const mote__layer_plan *plan = &p->net->plan[layer];
+    mote__backend_pass *b = p->holds;
+    const mote__backend_ops *ops = b->ops;
+    int selects = plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX, rc = 0;
+    size_t n = p->batch.n_rows;
+    /* with no rows left the windows still move on */
+    mote__tile t = { 0 };
+    do {
+        t.n = n - t.first < p->net->tile_rows ? n - t.first : p->net->tile_rows;
+        if ((rc = ops->queries(b, layer, t)) || (selects && (rc = ops->select(b, layer, t))) ||
+            (rc = ops->attend(b, layer, t)))
+            return rc;
+        t.first += t.n;
+    } while (t.first < n);
+    return 0;
+}
+
 static int v41_layer(mote__pass *p, size_t layer, size_t top)
 {
     const mote__layer_plan *plan = &p->net->plan[layer];
@@ -124,12 +144,9 @@ static int v41_layer(mote__pass *p, size_t layer, size_t top)
         return rc;
     if (mote__batch_narrow(&p->batch, layer, top, p->net->config.window) && (rc = ops->narrow(b)))
         return rc;
-    if ((rc = ops->mixes(b, layer, MOTE_SUB_ATTENTION)) || (rc = ops->queries(b, layer)))
+    if ((rc = ops->mixes(b, layer, MOTE_SUB_ATTENTION)) || (rc = attention(p, layer)))
         return rc;
-    if ((plan->role == MOTE_ROLE_FULL || plan->role == MOTE_ROLE_REINDEX) &&
-        (rc = ops->select(b, layer)))
-        return rc;
-    if ((rc = ops->attend(b, layer)) || (rc = ops->expand(b, layer, MOTE_SUB_ATTENTION)) ||
+    if ((rc = ops->expand(b, layer, MOTE_SUB_ATTENTION)) ||
         (rc = ops->collapse(b, layer, MOTE_SUB_EXPERTS)) ||
         (rc = ops->mixes(b, layer, MOTE_SUB_EXPERTS)) || (rc = ops->moe(b, layer)))
         return rc;

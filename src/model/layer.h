@@ -18,8 +18,8 @@ typedef struct mote__pass {
 
 void mote__pass_init(mote__pass *pass, mote__net *net);
 void mote__pass_deinit(mote__pass *pass);
-/* Bytes of scratch one token costs, for choosing how many a pass may have. */
-size_t mote__pass_row_bytes(const mote__net *net);
+/* Bytes of scratch of a pass over n_tokens, for choosing how many it may have. */
+size_t mote__pass_bytes(const mote__net *net, size_t n_tokens);
 /* Free what grows with the number of tokens (it comes back with the next mote__pass_begin). */
 void mote__pass_shrink(mote__pass *pass);
 

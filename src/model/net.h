@@ -25,13 +25,17 @@ typedef struct mote__trace {
                 size_t n_cols);
 } mote__trace;
 
+enum { MOTE_TILE_ROWS = 512 };
+
 typedef struct mote__net {
     mote__config config;
     mote__layer_plan plan[MOTE_MAX_LAYERS];
     mote__weights weights;
     const mote__kern_ops *kern;
-    mote__pool *pool;
+    mote__threads *threads;
     mote__meter *meter;
+    /* rows of a tile (model/backend.h): MOTE_TILE_ROWS, fewer in tests */
+    size_t tile_rows;
     /* --math published: BF16 activations, FP8-grid inputs of quantised linears */
     int published;
     mote__rope rope[2]; /* window-only layers, layers with a ratio */

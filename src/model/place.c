@@ -1,11 +1,13 @@
 #include "model/place.h"
-#include "base/le.h"
 
-#include "num/formats.h"
-
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/le.h"
+#include "model/catalog.h"
+#include "num/formats.h"
 
 enum { PIECE = 1 << 20, ALIGN = 64, PIECES_A_TURN = 128 };
 
@@ -40,62 +42,14 @@ static int is_converted(const mote__weights *w, const uint8_t *p)
     return 0;
 }
 
-static size_t code_bytes(const mote__mat *m)
-{
-    static const size_t bits[MOTE_W_KINDS] = { 32, 16, 8, 4, 4 };
-    return m->n_out * m->n_in * bits[m->kind] / 8;
-}
-
-static size_t scale_bytes(const mote__mat *m)
-{
-    size_t rows = m->kind == MOTE_W_FP8 ? (m->n_out + 31) / 32 : m->n_out;
-    return m->scale ? rows * m->scale_stride : 0;
-}
-
-size_t mote__expert_bytes(const mote__expert *x)
-{
-    return code_bytes(&x->w1) + code_bytes(&x->w2) + code_bytes(&x->w3) + scale_bytes(&x->w1) +
-           scale_bytes(&x->w2) + scale_bytes(&x->w3);
-}
-
-static void add_matrix(void *ctx, mote__mat *m)
+static void add_matrix(void *ctx, mote__tensor_id id, mote__mat *m)
 {
     list *l = ctx;
-    if (is_converted(l->w, m->data))
+    if (m->kind <= MOTE_W_BF16 && is_converted(l->w, m->data))
         return;
-    add(l, &m->data, code_bytes(m));
+    add(l, &m->data, mote__mat_code_bytes(m));
     if (m->scale)
-        add(l, &m->scale, scale_bytes(m));
-}
-
-/* every matrix that is used in linears and exists */
-static void each_matrix(mote__weights *w, void (*what)(void *ctx, mote__mat *m), void *ctx)
-{
-    what(ctx, &w->head);
-    for (size_t i = 0; i < w->n_layers; i++) {
-        mote__layer_weights *L = &w->layers[i];
-        mote__mat *const own[] = { &L->wq_a,  &L->wq_b,      &L->wkv,        &L->wo_a,
-                                   &L->wo_b,  &L->c_wkv,     &L->c_gate,     &L->i_wk,
-                                   &L->i_wq,  &L->i_w,       &L->hc_attn.fn, &L->hc_ffn.fn,
-                                   &L->gate,  &L->shared.w1, &L->shared.w2,  &L->shared.w3,
-                                   &L->e_wkv, &L->wq,        &L->wk,         &L->wv,
-                                   &L->wo };
-        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
-            if (own[k]->data)
-                what(ctx, own[k]);
-        for (size_t e = 0; e < w->n_experts; e++) {
-            what(ctx, &L->experts[e].w1);
-            what(ctx, &L->experts[e].w2);
-            what(ctx, &L->experts[e].w3);
-        }
-    }
-}
-
-static void with_bf16_inputs(void *ctx, mote__mat *m)
-{
-    (void)ctx;
-    if (m->kind == MOTE_W_MXFP4)
-        m->kind = MOTE_W_MXFP4_BF16;
+        add(l, &m->scale, mote__mat_scale_bytes(m, mote__catalog(id)->form));
 }
 
 static int round_matrix(mote__weights *w, mote__mat *m)
@@ -114,22 +68,51 @@ static int round_matrix(mote__weights *w, mote__mat *m)
     return 0;
 }
 
-int mote__weights_publish_math(mote__weights *w)
+int mote__weights_round_outputs(mote__weights *w)
 {
     int rc = 0;
-    each_matrix(w, with_bf16_inputs, NULL);
     for (size_t i = 0; i < w->n_layers && !rc; i++)
         if (w->layers[i].wo_a.data && w->layers[i].wo_a.kind == MOTE_W_F32)
             rc = round_matrix(w, &w->layers[i].wo_a);
     return rc;
 }
 
-mote_weights mote__place_choose(mote_weights mode, uint64_t bytes, uint64_t available)
+/* ---- what is copied ---- */
+
+static int is_table(int group) { return group == MOTE_GROUP_EMBED || group == MOTE_GROUP_ENGRAM; }
+
+void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
+                        const uint64_t bytes[MOTE_WEIGHT_GROUPS], uint64_t available)
 {
-    if (mode != MOTE_WEIGHTS_AUTO)
-        return mode;
-    return bytes <= available / 2 && bytes <= MOTE_AUTO_COPY_MOST ? MOTE_WEIGHTS_COPY
-                                                                  : MOTE_WEIGHTS_MAP;
+    uint64_t all = 0;
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        if (placing[g] == MOTE_WEIGHTS_COPY)
+            all = mote__add(all, bytes[g]);
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
+        if (placing[g] != MOTE_WEIGHTS_AUTO)
+            continue;
+        uint64_t with = mote__add(all, bytes[g]);
+        int fits = with <= available / 2 && with <= MOTE_AUTO_COPY_MOST;
+        placing[g] = fits && !is_table(g) ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+        all = placing[g] == MOTE_WEIGHTS_COPY ? with : all;
+    }
+}
+
+void mote__place_bytes(mote__weights *w, uint64_t bytes[MOTE_WEIGHT_GROUPS])
+{
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
+        list l = { .w = w };
+        mote__weights_each(w, 1u << g, add_matrix, &l);
+        bytes[g] = l.bytes;
+    }
+}
+
+static unsigned copied_groups(const mote_weights placing[MOTE_WEIGHT_GROUPS])
+{
+    unsigned groups = 0;
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        groups |= (unsigned)(placing[g] == MOTE_WEIGHTS_COPY) << g;
+    return groups;
 }
 
 struct copy {
@@ -167,31 +150,26 @@ static void drop(const uint8_t *p, size_t bytes)
         madvise((void *)from, end - from, MADV_DONTNEED);
 }
 
-int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool,
-                        int (*progress)(void *, const char *, double), void *progress_ctx,
-                        mote_err *err)
+/* Copies the groups; MOTE_ENOMEM without a sentence. */
+static int copy_groups(mote__weights *w, unsigned groups, mote__threads *pool,
+                       mote_progress progress, void *progress_ctx, mote_err *err)
 {
     list l = { .w = w };
-    each_matrix(w, add_matrix, &l);
-    if (mote__place_choose(mode, l.bytes, mote__memory_available()) != MOTE_WEIGHTS_COPY)
-        return 0;
-    const int must = mode == MOTE_WEIGHTS_COPY;
+    mote__weights_each(w, groups, add_matrix, &l);
     size_t memory_bytes = (size_t)l.bytes, n = l.n,
            table = n * (sizeof(range) + sizeof(size_t) + sizeof(uint8_t *));
+    if (!n)
+        return 0;
     void *memory = mote__map_large_pages(w->meter, MOTE_MEM_WEIGHTS, &memory_bytes);
     list all = { .w = w, .at = mote__alloc(w->meter, MOTE_MEM_OTHER, table) };
     int rc = 0;
     if (!memory || !all.at) {
-        if (must)
-            rc = mote__fail(err, MOTE_ENOMEM,
-                            "out of memory for a copy of the weights (%llu bytes)",
-                            (unsigned long long)l.bytes);
         if (memory)
             mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, memory, memory_bytes);
         mote__free(w->meter, MOTE_MEM_OTHER, all.at, table);
-        return rc;
+        return MOTE_ENOMEM;
     }
-    each_matrix(w, add_matrix, &all);
+    mote__weights_each(w, groups, add_matrix, &all);
     size_t *first = (size_t *)(void *)(all.at + n), pieces = 0;
     const uint8_t **source = (const uint8_t **)(void *)(first + n);
     uint8_t *at = memory;
@@ -207,8 +185,9 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool,
         if (progress && progress(progress_ctx, "copying weights", (double)c.from / (double)pieces))
             rc = mote__fail(err, MOTE_ECANCELED, "canceled while copying weights");
         else
-            mote__pool_for(pool, pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN,
-                           1, copy_pieces, &c);
+            mote__threads_for(pool,
+                              pieces - c.from < PIECES_A_TURN ? pieces - c.from : PIECES_A_TURN, 1,
+                              copy_pieces, &c);
     }
     uint64_t copied = 0;
     for (size_t i = 0; i < n; i++) {
@@ -229,4 +208,37 @@ int mote__weights_place(mote__weights *w, mote_weights mode, mote__pool *pool,
     w->copy_bytes = memory_bytes;
     w->copied_bytes = copied;
     return 0;
+}
+
+int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT_GROUPS],
+                        mote__threads *pool, mote_progress progress, void *progress_ctx,
+                        mote_err *err)
+{
+    uint64_t bytes[MOTE_WEIGHT_GROUPS];
+    mote_weights chosen[MOTE_WEIGHT_GROUPS];
+    memcpy(chosen, placing, sizeof chosen);
+    mote__place_bytes(w, bytes);
+    mote__place_choose(chosen, bytes, mote__memory_available());
+    unsigned groups = copied_groups(chosen), asked = copied_groups(placing);
+    int rc = copy_groups(w, groups, pool, progress, progress_ctx, err);
+    if (rc == MOTE_ENOMEM && groups != asked) {
+        groups = asked;
+        rc = copy_groups(w, groups, pool, progress, progress_ctx, err);
+    }
+    if (rc == MOTE_ENOMEM) {
+        char names[100] = "";
+        uint64_t all = 0;
+        for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+            if (asked >> g & 1 && bytes[g]) {
+                size_t n = strlen(names);
+                snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+                         mote_weight_group_name((mote_weight_group)g));
+                all += bytes[g];
+            }
+        return mote__fail(err, rc, "out of memory for a copy of the weights (%s: %llu bytes)",
+                          names, (unsigned long long)all);
+    }
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS && !rc; g++)
+        w->placed[g] = groups >> g & 1 ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+    return rc;
 }

@@ -33,8 +33,7 @@ typedef struct mote__layer_weights {
     mote__mat wq, wk, wv, wo;
     float *q_bias, *k_bias, *v_bias, *k_norm;
     /* Engram layers */
-    /* [rows][head_dim] E4M3, [rows][head_dim/32] E8M0 */
-    const uint8_t *e_codes, *e_scales;
+    mote__mat e_table; /* [rows][head_dim] E4M3, scale [rows][head_dim/32] E8M0 */
     mote__mat e_wkv;
     float *e_qk; /* [hc][hidden] q_weight * k_weight */
 } mote__layer_weights;
@@ -52,7 +51,10 @@ typedef struct mote__weights {
     } * owned;
     size_t n_owned, cap_owned;
     uint64_t n_parameters, used_bytes; /* of the tensors that are used */
-    /* of the matrices (model/place.h), owned; NULL: they are read where they are mapped */
+    /* by group: of used_bytes, what its tensors take (vectors are dense); where its matrices are */
+    uint64_t group_bytes[MOTE_WEIGHT_GROUPS];
+    mote_weights placed[MOTE_WEIGHT_GROUPS];
+    /* of the matrices that were copied (model/place.h), owned; NULL: none was */
     void *copy;
     size_t copy_bytes;
     uint64_t copied_bytes; /* of used_bytes, what the copy stands for */
@@ -60,7 +62,8 @@ typedef struct mote__weights {
 } mote__weights;
 
 /* folder: the checkpoint. Takes nothing but the published layout of the configuration's
- * architecture; every missing tensor, wrong dtype or shape is named. */
+ * architecture: all that the names' table has for it (file/names.h); every missing tensor, wrong
+ * dtype or shape is named. All groups are mapped. */
 int mote__weights_open(mote__weights *w, const char *folder, const mote__config *config,
                        mote__meter *meter, mote_err *err);
 void mote__weights_close(mote__weights *w);

@@ -17,6 +17,7 @@
 
 #include "base/le.h"
 #include "store/impl.h"
+#include "base/path.h"
 
 /* ---- a segment's file ---- */
 
@@ -76,7 +77,7 @@ static int write_header(mote__store *s, const char *path, const mote__segment *g
 mote__segment_state mote__segment_look(mote__store *s, uint32_t id, int mend, mote__segment *g,
                                        const char **why)
 {
-    char name[32], path[4200];
+    char name[32], path[MOTE_PATH_ROOM];
     uint8_t page[MOTE_SEGMENT_HEADER];
     mote__segment_header h;
     struct stat st;
@@ -370,7 +371,7 @@ static int care_for_snapshots(mote__store *s)
     int rc;
     for (const uint8_t *after = NULL; !(rc = mote__index_snapshot_next(&s->writer, after, &e));
          after = e.key) {
-        char name[64], path[4200];
+        char name[64], path[MOTE_PATH_ROOM];
         struct stat st;
         mote__snap_name(name, e.key);
         mote__store_path(s, path, name);

@@ -1,5 +1,5 @@
-/* All that an index lists, in memory, each with its context: for listing, and for tending a part of
- * a store.
+/* All that an index lists, in memory, each with its context: for listing, and for maintaining a
+ * part of a store.
  *
  * The index does not say which context a block belongs to; slots do. All of a chain share one, so
  * the first block of each chain is read (whole, and checked). What a rebuilt index would say is

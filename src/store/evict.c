@@ -361,7 +361,7 @@ int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, u
             rc = mote__index_child(x, path.list[path.n - 1].id, &child);
             if (!rc) {
                 rc = mote__entries_add(&path, &child);
-            } else if (rc == MOTE_INDEX_NONE) { /* nothing stands on it any more */
+            } else if (rc == MOTE_INDEX_NONE) { /* it has no descendants any more */
                 rc = mote__index_drop(x, &path.list[--path.n]);
                 k += !rc;
                 rc = rc == MOTE_INDEX_NONE ? 0 : rc;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 int mote__store_open_file(const mote__store *s, const char *path, int flags, mode_t mode)
 {
@@ -43,7 +44,7 @@ const char *mote__file_problem(int e)
 
 int mote__store_set_aside(mote__store *s, const char *name, const char *why)
 {
-    char from[4200], to[4300];
+    char from[MOTE_PATH_ROOM], to[MOTE_PATH_ROOM];
     struct stat st;
     mote__store_path(s, from, name);
     for (int i = 1; i < 1000; i++) {
@@ -60,7 +61,7 @@ int mote__store_set_aside(mote__store *s, const char *name, const char *why)
 
 int mote__store_clear_name(mote__store *s, const char *name)
 {
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     struct stat st;
     mote__store_path(s, path, name);
     if (lstat(path, &st))

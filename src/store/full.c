@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 static uint64_t room_left(const mote__store *s)
 {
@@ -17,7 +18,7 @@ static uint64_t room_left(const mote__store *s)
 /* What a transaction of some hundred rows may take: the index itself at most. */
 static uint64_t journal_room(const mote__store *s)
 {
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     struct stat st;
     mote__store_path(s, path, "index.db");
     uint64_t n = stat(path, &st) ? 0 : (uint64_t)st.st_size + 16384;
@@ -52,7 +53,7 @@ static int by_age(const void *a, const void *b)
     const mote__entry *x = a, *y = b;
     if (x->used != y->used)
         return x->used < y->used ? -1 : 1;
-    /* what stands on others first */
+    /* descendants first */
     return x->n_blocks > y->n_blocks ? -1 : x->n_blocks < y->n_blocks;
 }
 

@@ -15,6 +15,7 @@
 #include "store/recent.h"
 #include "store/tier.h"
 #include "store/vfs.h"
+#include "base/path.h"
 
 enum {
     MOTE_STORE_BATCH = 32,
@@ -65,7 +66,7 @@ typedef struct mote__item {
 } mote__item;
 
 struct mote_store {
-    char dir[4096];
+    char dir[MOTE_FOLDER_ROOM];
     mote_store_params params;
     const mote__store_io *io;
     mote__store_tuning tuning;
@@ -137,7 +138,7 @@ int64_t mote__store_now(const mote__store *s);
 void mote__store_log(mote__store *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* An index call failed: says so, and marks a damaged index. Returns rc. */
 int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const char *what);
-void mote__store_path(const mote__store *s, char path[4200], const char *name);
+void mote__store_path(const mote__store *s, char path[MOTE_PATH_ROOM], const char *name);
 /* ---- files.c: files of the directory ---- */
 /* Opens a regular file that is no symbolic link, without waiting for anybody. -1 and errno: ENXIO
  * where it is something else. */
@@ -263,7 +264,7 @@ int mote__remove_victims(mote__store *s, mote__victims *v, uint64_t *bytes, uint
                          uint64_t max, uint64_t *n);
 int mote__remove_expired(mote__store *s, int64_t before, size_t max,
                          int (*keep)(void *ctx, const mote__entry *e), void *ctx, uint64_t *n);
-/* Blocks with all that stands on them. */
+/* Blocks with all their descendants. */
 int mote__remove_trees(mote__store *s, const mote__entry *tops, size_t n_tops, uint64_t *n);
 
 /* Free slots, sorted by place, become holes, and *bytes is the room given back; those that somebody

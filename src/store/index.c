@@ -656,7 +656,7 @@ int mote__index_snapshot_room(mote__index *x, uint64_t *bytes)
     return rc;
 }
 
-/* ---- queries of store/index_tend.c ---- */
+/* ---- queries of store/index_maintain.c ---- */
 
 const char mote__index_blocks[] = BLOCKS;
 const char mote__index_frees[] = "SELECT " FREE_COLUMNS

@@ -176,7 +176,7 @@ int mote__index_snapshot_oldest(mote__index *x, int64_t skip, mote__snap_entry *
 int mote__index_snapshot_room(mote__index *x, uint64_t *bytes);
 int mote__index_snapshot_set_bytes(mote__index *x, const uint8_t *key, uint64_t bytes);
 
-/* ---- many rows at once, for tending and listing ---- */
+/* ---- many rows at once, for maintenance and listing ---- */
 typedef enum mote__index_kind {
     MOTE_ROW_BLOCK,
     MOTE_ROW_PLACE,
@@ -196,7 +196,7 @@ int mote__index_each(mote__index *x, const char *head, const char *tail, const i
                      int n_numbers, mote__index_kind kind, mote__index_row row, void *ctx);
 extern const char mote__index_blocks[], mote__index_frees[], mote__index_snaps[];
 
-/* ---- index_tend.c: in a constant number of passes over the tables ---- */
+/* ---- index_maintain.c: in a constant number of passes over the tables ---- */
 /* Blocks without children that were not used since `before`, least recently used first, at most
  * max. */
 int mote__index_leaves(mote__index *x, int64_t before, size_t max, mote__index_row row, void *ctx);

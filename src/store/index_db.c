@@ -1,6 +1,7 @@
 /* The index as a database: opening it, waiting for other processes, running statements. What the
  * statements are is in index.c. */
 #include "store/index_db.h"
+#include "base/clock.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,22 +36,15 @@ enum { APPLICATION_ID = 0x4d4f5445 }; /* "MOTE" */
 
 /* ---- waiting for others ---- */
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 int64_t mote__waiting_left(mote__waiting *w)
 {
-    int64_t missing = (atomic_load(&w->full_at) - now_ms() + 9) / 10;
+    int64_t missing = (atomic_load(&w->full_at) - mote__clock_ms() + 9) / 10;
     return missing < 0 ? w->limit_ms : missing < w->limit_ms ? w->limit_ms - missing : 0;
 }
 
 void mote__waiting_given_up(mote__waiting *w, int64_t waited_ms)
 {
-    int64_t now = now_ms(), at = atomic_load(&w->full_at);
+    int64_t now = mote__clock_ms(), at = atomic_load(&w->full_at);
     atomic_store(&w->full_at, (at > now ? at : now) + 10 * waited_ms);
 }
 
@@ -59,8 +53,8 @@ static int wait_again(void *ctx, int n)
 {
     mote__index *x = ctx;
     if (n == 0)
-        x->wait_began = now_ms();
-    int64_t waited = now_ms() - x->wait_began;
+        x->wait_began = mote__clock_ms();
+    int64_t waited = mote__clock_ms() - x->wait_began;
     if (!x->waiting || waited >= mote__waiting_left(x->waiting)) {
         if (x->waiting)
             mote__waiting_given_up(x->waiting, waited);

@@ -7,7 +7,7 @@
  * (io/reads.h; where that is not possible it is a plain read).
  *
  * Nothing is released while it is read. Blocks are judged in the order of the chain, so that each
- * stands on one that was verified in this walk. */
+ * has a parent that was verified in this walk. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,8 +114,9 @@ static void plan(mote__store *s, const mote__store_context *c, const mote__store
 
 /* ---- one block ---- */
 
-static int judge(mote__store *s, const mote__store_context *c, load *l, const mote__chain *chain,
-                 const uint8_t *parent, const int32_t *ids, const char **why)
+static int check_slot(mote__store *s, const mote__store_context *c, load *l,
+                      const mote__chain *chain, const uint8_t *parent, const int32_t *ids,
+                      const char **why)
 {
     mote__slot slot;
     if (l->error) {
@@ -256,8 +257,8 @@ static size_t match_directory(mote__store *s, const mote__store_context *c,
         load *l = &w.loads[i % w.n_loads];
         const char *why = "";
         finish(&w, l);
-        int bad = judge(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id,
-                        ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
+        int bad = check_slot(s, c, l, &chains[i], i ? chains[i - 1].id : chain->id,
+                             ids + (first + i) * MOTE_BLOCK_TOKENS, &why);
         if (bad && (s->stale || !still_there(s, &l->entry, 1)))
             n = i + 1; /* it was taken away meanwhile */
         else if (bad)

@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "store/catalog.h"
+#include "base/path.h"
 
 /* ---- format ---- */
 
@@ -90,8 +91,9 @@ typedef struct out {
     off_t at;
     uint64_t n;
     int error;
-    char target[4200],
-        beside[4300]; /* of a file: what is replaced, and what is written meanwhile */
+    char target[MOTE_PATH_ROOM],
+        beside[MOTE_PATH_ROOM +
+               64]; /* of a file: what is replaced, and what is written meanwhile */
 } out;
 
 static int write_stream(int fd, const struct iovec *iov, int n)
@@ -129,9 +131,9 @@ static void emit(out *o, mote__port_kind kind, const uint8_t *data, size_t n)
 }
 
 /* Where a name leads to, through symbolic links whether or not there is anything at their end. */
-static int follow_links(char target[4200], const char *path)
+static int follow_links(char target[MOTE_PATH_ROOM], const char *path)
 {
-    char link[4200];
+    char link[MOTE_PATH_ROOM];
     if (snprintf(target, 4200, "%s", path) >= 4200)
         return ENAMETOOLONG;
     for (int i = 0; i < 40; i++) {

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "store/impl.h"
+#include "base/clock.h"
 
 enum { TICK_S = 5, EXPIRE_TICKS = 12 };
 
@@ -273,13 +274,11 @@ static void *writer(void *arg)
 {
     mote__store *s = arg;
     mote__item *items[MOTE_STORE_BATCH];
-    struct timespec next;
+    struct timespec next = mote__clock_after(0);
     unsigned n_ticks = 0;
-    clock_gettime(CLOCK_MONOTONIC, &next);
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
+        struct timespec now = mote__clock_after(0);
         int due = now.tv_sec > next.tv_sec ||
                   (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec);
         if (due) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 typedef struct job {
     mote__store *s;
@@ -233,7 +234,7 @@ void mote__store_remove_all(mote__store *s)
 static int fill(mote__store *s, const char *fresh, job *j, int *full, mote_err *err)
 {
     mote__index x = { 0 };
-    char old[4200];
+    char old[MOTE_PATH_ROOM];
     j->x = &x;
     j->n_ids = 0;
     j->rc = 0;
@@ -295,7 +296,7 @@ static int remove_old(mote__store *s)
 
 int mote__store_make_index(mote__store *s, mote__rebuilt *r, mote_err *err)
 {
-    char fresh[4200], old[4200];
+    char fresh[MOTE_PATH_ROOM], old[MOTE_PATH_ROOM];
     int full;
     mote__store_path(s, fresh, "index.new");
     mote__store_path(s, old, "index.db");

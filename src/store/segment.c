@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 void mote__segment_name(char name[32], uint32_t id) { snprintf(name, 32, "seg-%08x.mote", id); }
 
@@ -22,7 +23,7 @@ static int header_fits(const mote__store *s, int fd, uint32_t id)
 /* NULL and errno. With files_mutex held. */
 static mote__segfile *open_segment(mote__store *s, uint32_t id)
 {
-    char name[32], path[4200];
+    char name[32], path[MOTE_PATH_ROOM];
     mote__segment_name(name, id);
     mote__store_path(s, path, name);
     int writable = !s->read_only, fd = -1;
@@ -203,7 +204,7 @@ static int is_leftover(const mote__store *s, const char *path)
 
 int mote__segment_create(mote__store *s, uint32_t id, uint32_t payload_bytes, mote_err *err)
 {
-    char name[32], path[4200];
+    char name[32], path[MOTE_PATH_ROOM];
     uint8_t page[MOTE_SEGMENT_HEADER];
     mote__segment_name(name, id);
     mote__store_path(s, path, name);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 static int failed(mote__store *s, int rc, const char *what)
 {
@@ -24,7 +25,7 @@ void mote__snap_name(char name[64], const uint8_t *key)
 
 int mote__snap_load(mote__store *s, const uint8_t *key, uint8_t **file, size_t *n)
 {
-    char name[64], path[4200];
+    char name[64], path[MOTE_PATH_ROOM];
     struct stat st;
     *file = NULL;
     *n = 0;
@@ -129,7 +130,7 @@ mote__snap_entry mote__snap_entry_of(const mote__store *s, const mote__item *it)
 
 void mote__write_snapshot(mote__store *s, mote__item *it)
 {
-    char name[64], path[4200], beside[4300];
+    char name[64], path[MOTE_PATH_ROOM], beside[MOTE_PATH_ROOM + 64];
     mote__snap_entry e = mote__snap_entry_of(s, it), old;
     int rc = mote__index_snapshot_get(&s->writer, e.key, &old);
     if (rc == 0 && !mote__snap_matches(&it->snap, &old))
@@ -318,8 +319,8 @@ static int next_candidate(mote__store *s, const mote__store_context *c, seek *k,
     return 0;
 }
 
-/* The block it stands on is stored, and its time is not up. */
-static int stands(mote__store *s, const mote__snap_entry *e)
+/* The block before it is stored, and its time is not up. */
+static int is_usable(mote__store *s, const mote__snap_entry *e)
 {
     mote__entry under;
     if (s->snap_ttl >= 0 && e->used < mote__store_now(s) - s->snap_ttl)
@@ -355,7 +356,7 @@ static size_t seek_snapshot(mote__store *s, const mote__store_context *c, const 
         seek at = { 0 };
         mote__snap_entry e;
         while (!found && !(rc = next_candidate(s, c, &at, tokens[k], (uint32_t)tail_ids, &e)))
-            if (e.chain.n_blocks == k && !(want->exact_only && e.approximate) && stands(s, &e) &&
+            if (e.chain.n_blocks == k && !(want->exact_only && e.approximate) && is_usable(s, &e) &&
                 take(s, c, want, &e, tail, 2, out))
                 found = k * MOTE_BLOCK_TOKENS + e.n_tail;
     }

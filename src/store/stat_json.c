@@ -1,5 +1,5 @@
 /* The public functions that tell about a store: stat, ls, verify. What changes it on purpose is in
- * tend.c. */
+ * maintain.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
                       uint64_t *snapshots)
@@ -12,7 +13,7 @@ void mote__disk_bytes(const mote__store *s, uint64_t *segments, uint64_t *index,
     *segments = *index = *snapshots = 0;
     DIR *d = opendir(s->dir);
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char path[4200];
+        char path[MOTE_PATH_ROOM];
         struct stat st;
         if (snprintf(path, sizeof path, "%.3900s/%.255s", s->dir, e->d_name) >= (int)sizeof path ||
             lstat(path, &st) || !S_ISREG(st.st_mode))

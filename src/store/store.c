@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "store/impl.h"
+#include "base/path.h"
 
 int64_t mote__store_now(const mote__store *s)
 {
@@ -69,9 +70,9 @@ int mote__store_index_failed(mote__store *s, const mote__index *x, int rc, const
     return rc;
 }
 
-void mote__store_path(const mote__store *s, char path[4200], const char *name)
+void mote__store_path(const mote__store *s, char path[MOTE_PATH_ROOM], const char *name)
 {
-    snprintf(path, 4200, "%s/%s", s->dir, name);
+    mote__path_join(path, s->dir, name);
 }
 
 /* ---- the lock of the directory: shared while the index is open, exclusive to replace it ---- */
@@ -112,7 +113,7 @@ static int open_lock(mote__store *s, const char *path)
 /* Where the file was removed: the next one to come makes another. */
 static void renew_lock(mote__store *s)
 {
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     struct stat st;
     if (s->read_only || s->lock_fd < 0 || fstat(s->lock_fd, &st) || st.st_nlink)
         return;
@@ -167,7 +168,7 @@ static int judge_index_files(mote__store *s, mote_err *err)
     static const char *const names[] = { "index.db", "index.db-journal", "index.db-wal",
                                          "index.db-shm" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[4200];
+        char path[MOTE_PATH_ROOM];
         struct stat st;
         mote__store_path(s, path, names[i]);
         if (lstat(path, &st)) {
@@ -205,7 +206,7 @@ static void close_index(mote__store *s)
  * segment that is there. */
 static int open_index(mote__store *s, int fresh, mote_err *err)
 {
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     const char *vfs = mote__vfs_name(s->vfs);
     mote__store_path(s, path, "index.db");
     int rc = judge_index_files(s, err);
@@ -360,7 +361,7 @@ static int any_segment(void *ctx, const char *digits)
 static int open_dir(mote__store *s, mote_err *err)
 {
     struct stat st;
-    char path[4200];
+    char path[MOTE_PATH_ROOM];
     int exists = !stat(s->dir, &st);
     if (exists && !S_ISDIR(st.st_mode))
         return mote__fail(err, MOTE_EIO, "%s: not a directory", s->dir);
@@ -476,7 +477,7 @@ int mote__store_open(mote__store **out, const char *place, const mote_store_para
                     s, "the index was made anew from %llu segments: %llu blocks, %llu damaged (%s)",
                     (unsigned long long)r.segments, (unsigned long long)r.blocks,
                     (unsigned long long)r.damaged, why.message);
-            /* whoever tends it may still remove everything */
+            /* whoever maintains it may still remove everything */
             if (rc && s->params.must_exist) {
                 mote__store_log(s, "%s", err ? err->message : "the index cannot be made anew");
                 s->retry_at = INT64_MAX;
@@ -504,7 +505,9 @@ int mote__store_writable(const mote__store *s) { return !s->read_only; }
 int mote_store_open(mote_store **store, const char *place, const mote_store_params *params,
                     mote_err *err)
 {
-    return mote__store_open(store, place, params, NULL, err);
+    *store = NULL;
+    int rc = params ? MOTE_CHECK_RESERVED(params, "mote_store_params", err) : 0;
+    return rc ? rc : mote__store_open(store, place, params, NULL, err);
 }
 
 void mote_store_close(mote_store *s)

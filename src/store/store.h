@@ -153,7 +153,7 @@ mote__store_put_result mote__store_put(mote__store *store, const mote__store_con
 /* ---- snapshots ---- */
 
 typedef struct mote__snapshot {
-    /* the whole blocks it stands on */
+    /* the whole blocks before it */
     mote__chain chain;
     /* of the prefix in all: 256 n_blocks + tail, tail < 256 */
     size_t n_tokens;

@@ -25,7 +25,7 @@ static int same_place(const mote__place *a, const mote__place *b)
 
 /* ---- room ---- */
 
-/* Whether a waiting block stands on this one. */
+/* Whether a waiting block has this one as parent. */
 static int is_wanted(mote__item *const *items, size_t n, const uint8_t *id)
 {
     for (size_t i = 0; i < n; i++)
@@ -244,7 +244,7 @@ static size_t take_slots(mote__store *s, uint32_t slot_bytes, uint32_t payload_b
 
 /* ---- blocks ---- */
 
-/* Already there, or nothing to stand on? `at`: its place in the batch. */
+/* Already there, or without a parent? `at`: its place in the batch. */
 static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
 {
     mote__item *it = items[at];
@@ -256,17 +256,17 @@ static void look_up(mote__store *s, mote__item **items, size_t at, int *rc)
          e.n_blocks != it->slot.n_blocks || memcmp(e.parent, it->slot.parent, MOTE_STORE_ID)))
         r = mote__drop_entries(s, &e, 1) ? MOTE_EIO : MOTE_INDEX_NONE;
     if (r == MOTE_INDEX_NONE) {
-        int stands = it->slot.n_blocks == 1;
+        int has_parent = it->slot.n_blocks == 1;
         for (size_t k = 0; k < at; k++) {
             if (!memcmp(items[k]->slot.id, it->slot.id, MOTE_STORE_ID)) {
                 /* twice in one batch; the first may still fail */
                 it->end = MOTE_ITEM_DROPPED;
                 return;
             }
-            stands |= items[k]->end == MOTE_ITEM_WAITING &&
-                      !memcmp(items[k]->slot.id, it->slot.parent, MOTE_STORE_ID);
+            has_parent |= items[k]->end == MOTE_ITEM_WAITING &&
+                          !memcmp(items[k]->slot.id, it->slot.parent, MOTE_STORE_ID);
         }
-        if (!stands) {
+        if (!has_parent) {
             r = mote__index_get(&s->writer, it->slot.parent, &e);
             if (r == MOTE_INDEX_NONE)
                 it->end = MOTE_ITEM_DROPPED;
@@ -376,7 +376,7 @@ void mote__write_blocks(mote__store *s, mote__item **items, size_t n)
     if (!rc && want)
         got = take_slots(s, items[0]->slot.slot_bytes, items[0]->slot.payload_bytes, want, items, n,
                          places, &rc);
-    /* the first ones get the slots: later blocks stand on them */
+    /* the first ones get the slots: they are the ancestors of the others */
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
         if (items[i]->end != MOTE_ITEM_WAITING)

@@ -299,6 +299,9 @@ static int make_prompt(prompt *p, const mote__wording *w, const char *messages_j
     mote__buf_init(&p->pieces, NULL, MOTE_MEM_OTHER);
     mote_chat_params none = { 0 };
     params = params ? params : &none;
+    int known = MOTE_CHECK_RESERVED(params, "mote_chat_params", err);
+    if (known)
+        return known;
     if (params->reasoning_effort < 0 || params->reasoning_effort > 100)
         return mote__fail(err, MOTE_EINVAL,
                           "reasoning_effort is %d, expected 1 to 100, or 0 for the default",

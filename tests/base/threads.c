@@ -26,14 +26,14 @@ static void every_iteration_once(void **state)
     static struct loop l;
     rnd r = { 3 };
     for (int threads = 1; threads <= 7; threads += 2) {
-        mote__pool *p = mote__pool_create(threads);
+        mote__threads *p = mote__threads_create(threads);
         assert_non_null(p);
-        assert_int_equal(mote__pool_threads(p), threads);
+        assert_int_equal(mote__threads_count(p), threads);
         for (int round = 0; round < 3000; round++) {
             size_t n = rnd_below(&r, round % 50 ? 40 : 5000), grain = rnd_below(&r, 9);
             memset(&l, 0, sizeof l);
             l.threads = threads;
-            mote__pool_for(p, n, grain, body, &l);
+            mote__threads_for(p, n, grain, body, &l);
             size_t sum = 0;
             for (int t = 0; t < threads; t++)
                 sum += l.sum_by_thread[t];
@@ -42,14 +42,14 @@ static void every_iteration_once(void **state)
                     fail_msg("iteration %zu of %zu ran %d times", i, n, l.hit[i]);
             assert_int_equal(sum, n ? n * (n - 1) / 2 : 0);
         }
-        mote__pool_destroy(p);
+        mote__threads_destroy(p);
     }
     memset(&l, 0, sizeof l);
     l.threads = 1;
-    mote__pool_for(NULL, 17, 4, body, &l); /* no pool: the caller runs all iterations */
+    mote__threads_for(NULL, 17, 4, body, &l); /* no pool: the caller runs all iterations */
     assert_int_equal(l.hit[16], 1);
     assert_int_equal(l.hit[17], 0);
-    mote__pool_destroy(NULL);
+    mote__threads_destroy(NULL);
 }
 
 int main(void)

@@ -48,9 +48,9 @@ static void free_jobs(job_memory *m, size_t n)
 static void test_any_cut(void **state)
 {
     enum { JOBS = 6, MOST_THREADS = 5 };
-    mote__pool *pools[MOST_THREADS + 1] = { NULL };
+    mote__threads *pools[MOST_THREADS + 1] = { NULL };
     for (int t = 2; t <= MOST_THREADS; t++)
-        assert_non_null(pools[t] = mote__pool_create(t));
+        assert_non_null(pools[t] = mote__threads_create(t));
     for (uint64_t seed = 1; seed <= 60; seed++) {
         rnd r = { seed * 7919 };
         rnd_u64(&r);
@@ -137,7 +137,7 @@ static void test_any_cut(void **state)
         free_jobs(m, n_jobs);
     }
     for (int t = 2; t <= MOST_THREADS; t++)
-        mote__pool_destroy(pools[t]);
+        mote__threads_destroy(pools[t]);
 }
 
 /* 8 block-diagonal views of one scaled matrix (as wo_a is used) give the same rows as the whole

@@ -159,6 +159,7 @@ struct double_pass {
     int at, sub;  /* the last call of it; CALLS: none */
     int stashed;
     size_t n_rows;
+    mote__tile tile; /* of attention */
 };
 
 static struct double_pass *double_of(mote__backend_pass *p) { return (struct double_pass *)p; }
@@ -208,7 +209,8 @@ static int may_follow(const mote__layer_plan *plan, int last, int last_sub, int 
     case CALL_MIXES: return call == (last_sub == MOTE_SUB_ATTENTION ? CALL_QUERIES : CALL_MOE);
     case CALL_QUERIES: return call == (selects ? CALL_SELECT : CALL_ATTEND);
     case CALL_SELECT: return call == CALL_ATTEND;
-    case CALL_ATTEND: return call == CALL_EXPAND && sub == MOTE_SUB_ATTENTION;
+    case CALL_ATTEND: /* the next tile, or all were there */
+        return call == CALL_QUERIES || (call == CALL_EXPAND && sub == MOTE_SUB_ATTENTION);
     case CALL_EXPAND:
     case CALL_DENSE_ADD:
         return last_sub == MOTE_SUB_ATTENTION && call == CALL_COLLAPSE && sub == MOTE_SUB_EXPERTS;
@@ -233,6 +235,8 @@ static void enter(struct double_pass *p, int call, size_t layer, int sub)
     if (!may_follow(&net->plan[layer], last, last_sub, call, sub))
         fail_msg("layer %zu: %s %d follows %s %d", layer, double_names[call], sub,
                  last == CALLS ? "nothing" : double_names[last], last_sub);
+    if (last == CALL_ATTEND && call != CALL_QUERIES)
+        assert_int_equal(p->tile.first + p->tile.n, p->n_rows);
     if (call == CALL_NARROW)
         assert_true(p->base.batch->n_rows < p->n_rows);
     else if (last != CALLS)
@@ -257,7 +261,7 @@ static int leave(int rc)
 #define CPU mote__cpu_backend()
 #define INNER(p) double_of(p)->inner
 
-static size_t double_scratch(const mote__net *net) { return CPU->scratch_bytes(net); }
+static size_t double_scratch(const mote__net *net, size_t n) { return CPU->scratch_bytes(net, n); }
 static const mote__backend_ops *double_backend(void);
 
 static mote__backend_pass *double_create(mote__net *net, const mote__batch *batch)
@@ -330,6 +334,25 @@ static int double_narrow(mote__backend_pass *p)
         enter(double_of(p), CALL, layer, 0);                      \
         return leave(CPU->part(INNER(p), layer));                 \
     }
+/* Tiles come in order, without gaps, and cover all rows before the layer goes on. */
+static void check_tile(struct double_pass *d, int call, mote__tile tile)
+{
+    size_t n = d->base.batch->n_rows;
+    if (call == CALL_QUERIES) {
+        assert_int_equal(tile.first, d->at == CALL_ATTEND ? d->tile.first + d->tile.n : 0);
+        assert_true(tile.first + tile.n <= n && tile.n <= d->base.net->tile_rows);
+        assert_true(tile.n > 0 || n == 0);
+        d->tile = tile;
+    }
+    assert_true(tile.first == d->tile.first && tile.n == d->tile.n);
+}
+#define PART_OF_TILE(part, CALL)                                                   \
+    static int double_##part(mote__backend_pass *p, size_t layer, mote__tile tile) \
+    {                                                                              \
+        check_tile(double_of(p), CALL, tile);                                      \
+        enter(double_of(p), CALL, layer, 0);                                       \
+        return leave(CPU->part(INNER(p), layer, tile));                            \
+    }
 #define PART_OF_SUB(part, CALL)                                                       \
     static int double_##part(mote__backend_pass *p, size_t layer, mote__sublayer sub) \
     {                                                                                 \
@@ -339,9 +362,9 @@ static int double_narrow(mote__backend_pass *p)
 PART(engram, CALL_ENGRAM)
 PART(publish, CALL_PUBLISH)
 PART(window, CALL_WINDOW)
-PART(queries, CALL_QUERIES)
-PART(select, CALL_SELECT)
-PART(attend, CALL_ATTEND)
+PART_OF_TILE(queries, CALL_QUERIES)
+PART_OF_TILE(select, CALL_SELECT)
+PART_OF_TILE(attend, CALL_ATTEND)
 PART(moe, CALL_MOE)
 PART(dense_project, CALL_DENSE_PROJECT)
 PART(dense_attend, CALL_DENSE_ATTEND)
@@ -406,6 +429,7 @@ static void use_double(mote_model *m)
 {
     mote__net_use(&m->net, double_backend());
     m->net.kv_memory = fenced_memory();
+    m->net.tile_rows = 48; /* several tiles a pass */
 }
 
 #endif

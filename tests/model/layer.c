@@ -263,8 +263,7 @@ static void lookup_before_the_decoder(void **state)
         mote__carry before, after;
         if (lookup) {
             m->net.plan[half].engram = m->net.plan[from].engram;
-            to->e_codes = with->e_codes;
-            to->e_scales = with->e_scales;
+            to->e_table = with->e_table;
             to->e_wkv = with->e_wkv;
             to->e_qk = with->e_qk;
         }
@@ -312,13 +311,14 @@ static struct shuffled {
     size_t n_wants, n_calls;
 } shuffled;
 
-static int shuffled_want(mote__experts *e, size_t layer, const uint32_t *ids, size_t n)
+static int shuffled_want(mote__experts *e, size_t layer, const uint32_t *ids, size_t n,
+                         int in_order)
 {
     struct shuffled *s = (struct shuffled *)e;
     assert_true(s->n_given == s->n && s->n_held == 0 && n > 0 && n <= 256);
     for (size_t i = 0; i < n; i++) {
         assert_true(ids[i] < s->net->plan[layer].n_experts && (i == 0 || ids[i] > ids[i - 1]));
-        size_t j = rnd_below(&s->r, i + 1);
+        size_t j = in_order ? i : rnd_below(&s->r, i + 1);
         s->order[i] = s->order[j];
         s->order[j] = ids[i];
     }
@@ -386,6 +386,56 @@ static void any_order(void **state)
             assert_true(shuffled.n_calls > shuffled.n_wants && shuffled.n_held == 0);
             mote_model_close(m);
         }
+}
+
+/* ---- wide passes ---- */
+
+/* Tiles of any size, and so experts added as they are computed, in whatever pieces: the bits of one
+ * tile. */
+static void tiles(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1, 3, 7, 16, 50, 100 };
+    for (size_t i = 0; i < 3; i++)
+        for (int math = 0; math < 2; math++) {
+            static const mote__experts_ops ops = { shuffled_want, shuffled_next, shuffled_release,
+                                                   shuffled_drop };
+            mote_model *m = open_tiny(i, math ? MOTE_MATH_PUBLISHED : MOTE_MATH_FP32);
+            shuffled = (struct shuffled){ .base = { &ops }, .net = &m->net, .r = { 3 + i } };
+            for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+                struct batch_run want, got;
+                open_run(&want, m, seed);
+                whole(&want);
+                for (size_t k = seed % 2; k < sizeof sizes / sizeof *sizes; k += 2) {
+                    m->net.tile_rows = sizes[k];
+                    m->net.experts = k % 4 < 2 ? &shuffled.base : &m->net.resident.base;
+                    open_run(&got, m, seed);
+                    whole(&got);
+                    same(&want, &got, "tiles of", sizes[k]);
+                    close_run(&got);
+                }
+                m->net.tile_rows = MOTE_TILE_ROWS;
+                m->net.experts = &m->net.resident.base;
+                close_run(&want);
+            }
+            mote_model_close(m);
+        }
+}
+
+/* What a row of the published model costs behind the first tile: its residual copies, the input and
+ * output of a sublayer, and little more. */
+static void a_row_costs_little(void **state)
+{
+    (void)state;
+    mote_err err;
+    static mote__net net;
+    ok(mote__config_load(&net.config, source_path("tests/data/config/v41-flash.json"), &err));
+    mote__plan_init(net.plan, &net.config);
+    mote__net_use(&net, mote__cpu_backend());
+    size_t row = (mote__pass_bytes(&net, 8192) - mote__pass_bytes(&net, 4096)) / 4096;
+    size_t copies = net.config.hc_mult * net.config.hidden_size * sizeof(float);
+    print_message("%zu bytes a row, %zu a tile\n", row, mote__pass_bytes(&net, 512) - 512 * row);
+    assert_in_range(row, copies, copies + 12 * net.config.hidden_size);
 }
 
 /* An expert that cannot be had fails its pass, and the next one is as if nothing had been. */
@@ -511,6 +561,8 @@ int main(void)
         cmocka_unit_test(mixed),
         cmocka_unit_test(lookup_before_the_decoder),
         cmocka_unit_test(any_order),
+        cmocka_unit_test(tiles),
+        cmocka_unit_test(a_row_costs_little),
         cmocka_unit_test(experts_fail),
         cmocka_unit_test(nano),
     };

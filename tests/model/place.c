@@ -18,17 +18,42 @@ static const char *nano(void)
 static void test_choose(void **state)
 {
     const uint64_t G = (uint64_t)1 << 30;
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 4 * G, 8 * G), MOTE_WEIGHTS_COPY);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 4 * G, 8 * G - 2), MOTE_WEIGHTS_MAP);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 32 * G, UINT64_MAX), MOTE_WEIGHTS_COPY);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_AUTO, 32 * G + 1, UINT64_MAX),
-                     MOTE_WEIGHTS_MAP);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_COPY, 40 * G, 0), MOTE_WEIGHTS_COPY);
-    assert_int_equal(mote__place_choose(MOTE_WEIGHTS_MAP, 1, UINT64_MAX), MOTE_WEIGHTS_MAP);
+#define A MOTE_WEIGHTS_AUTO
+#define C MOTE_WEIGHTS_COPY
+#define M MOTE_WEIGHTS_MAP
+    /* groups: dense, shared, head, experts, embed, engram; sizes in GiB; +1: a byte more */
+    static const struct {
+        mote_weights asked[6];
+        uint64_t gib[6], more, available_gib;
+        mote_weights want[6];
+    } cases[] = {
+        { { A, A, A, A, A, A }, { 1, 1, 1, 1, 9, 9 }, 0, 8, { C, C, C, C, M, M } },
+        { { A, A, A, A, A, A }, { 1, 1, 1, 1, 9, 9 }, 1, 8, { C, C, C, M, M, M } },
+        { { A, A, A, A, A, A }, { 8, 1, 1, 269, 1, 189 }, 0, 60, { C, C, C, M, M, M } },
+        { { A, A, A, A, A, A }, { 20, 1, 1, 10, 1, 1 }, 0, 999, { C, C, C, C, M, M } },
+        { { A, A, A, A, A, A }, { 20, 1, 1, 10, 1, 1 }, 1, 999, { C, C, C, M, M, M } },
+        { { A, A, A, A, A, A }, { 40, 1, 1, 5, 1, 1 }, 0, 999, { M, C, C, C, M, M } },
+        { { C, C, C, C, C, C }, { 40, 9, 9, 9, 9, 9 }, 0, 0, { C, C, C, C, C, C } },
+        { { M, M, M, M, M, M }, { 1, 1, 1, 1, 1, 1 }, 0, 999, { M, M, M, M, M, M } },
+        /* what was asked for takes its part of the room */
+        { { A, A, A, C, A, C }, { 2, 1, 1, 4, 1, 1 }, 0, 14, { C, M, M, C, M, C } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mote_weights placing[MOTE_WEIGHT_GROUPS];
+        uint64_t bytes[MOTE_WEIGHT_GROUPS];
+        memcpy(placing, cases[i].asked, sizeof placing);
+        for (size_t g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+            bytes[g] = cases[i].gib[g] * G + (g == MOTE_GROUP_EXPERTS ? cases[i].more : 0);
+        mote__place_choose(placing, bytes, cases[i].available_gib * G);
+        for (size_t g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+            if (placing[g] != cases[i].want[g])
+                fail_msg("case %zu, %s: %d", i, mote_weight_group_name((mote_weight_group)g),
+                         (int)placing[g]);
+    }
     assert_true(mote__memory_available() > 0);
 }
 
-static void logits_of(mote_weights mode, float *out, size_t n)
+static void logits_of(mote_weights mode, const mote_weights *places, float *out, size_t n)
 {
     mote_err err = { 0 };
     mote_model *m;
@@ -37,17 +62,30 @@ static void logits_of(mote_weights mode, float *out, size_t n)
     mote_session *s;
     const int32_t ids[5] = { 0, 100, 200, 300, 7 };
     mote_model_params p = { .n_threads = 2, .weights = mode, .no_tokenizer = 1 };
+    if (places)
+        memcpy(p.place, places, sizeof p.place);
     mote_session_params sp = { 0 };
     size_t rows, first;
     assert_int_equal(mote_model_open(&m, nano(), &p, &err), 0);
     mote_model_get_info(m, &info);
     mote_model_get_memory(m, &memory);
-    assert_int_equal(info.weights, mode == MOTE_WEIGHTS_MAP ? MOTE_WEIGHTS_MAP : MOTE_WEIGHTS_COPY);
+    for (int g = 0; g < MOTE_GROUP_EMBED && !places; g++)
+        assert_int_equal(info.placed[g],
+                         mode == MOTE_WEIGHTS_MAP ? MOTE_WEIGHTS_MAP : MOTE_WEIGHTS_COPY);
+    uint64_t all = 0;
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
+        assert_true(info.group_bytes[g] > 0);
+        all += info.group_bytes[g];
+        if (places)
+            assert_int_equal(info.placed[g], places[g]);
+    }
+    assert_int_equal(all, info.weight_bytes);
     /* copied bytes are counted instead of mapped ones; small vectors and tables beside; rounding of
      * 64 bytes, one huge page more */
     const size_t weights = memory.bytes[MOTE_MEM_WEIGHTS];
     assert_true(weights >= info.weight_bytes &&
-                weights < info.weight_bytes + (mode == MOTE_WEIGHTS_MAP ? 1 << 20 : 4 << 20));
+                weights <
+                    info.weight_bytes + (mode == MOTE_WEIGHTS_MAP && !places ? 1 << 20 : 4 << 20));
     assert_int_equal(mote_session_create(&s, m, &sp, &err), 0);
     mote_feed feed = { .session = s, .ids = ids, .n_ids = 5, .logits = MOTE_LOGITS_LAST };
     assert_int_equal(mote_run(m, &feed, 1, NULL, NULL, &err), 0);
@@ -63,11 +101,19 @@ static void test_same(void **state)
 {
     enum { N = 4096 };
     static float mapped[N], copied[N], chosen[N];
-    logits_of(MOTE_WEIGHTS_MAP, mapped, N);
-    logits_of(MOTE_WEIGHTS_COPY, copied, N);
-    logits_of(MOTE_WEIGHTS_AUTO, chosen, N);
+    logits_of(MOTE_WEIGHTS_MAP, NULL, mapped, N);
+    logits_of(MOTE_WEIGHTS_COPY, NULL, copied, N);
+    logits_of(MOTE_WEIGHTS_AUTO, NULL, chosen, N);
     assert_memory_equal(mapped, copied, sizeof mapped);
     assert_memory_equal(mapped, chosen, sizeof mapped);
+    rnd r = { 5 };
+    for (int i = 0; i < 8; i++) { /* each group by itself */
+        mote_weights places[MOTE_WEIGHT_GROUPS];
+        for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+            places[g] = rnd_below(&r, 2) ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+        logits_of(i % 2 ? MOTE_WEIGHTS_MAP : MOTE_WEIGHTS_AUTO, places, chosen, N);
+        assert_memory_equal(mapped, chosen, sizeof mapped);
+    }
 }
 
 static int enough(void *ctx, const char *what, double fraction)
@@ -92,11 +138,14 @@ static void test_weights(void **state)
     assert_int_equal(mote__weights_open(&w, nano(), &c, &meter, &err), 0);
     const size_t mapped = mote__meter_total(&meter);
     const uint8_t *where = w.layers[3].wq_b.data, *embed = w.embed.data;
-    int rc = mote__weights_place(&w, MOTE_WEIGHTS_COPY, NULL, enough, &calls, &err);
+    mote_weights all[MOTE_WEIGHT_GROUPS], automatic[MOTE_WEIGHT_GROUPS] = { 0 };
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        all[g] = g < MOTE_GROUP_EMBED ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+    int rc = mote__weights_place(&w, all, NULL, enough, &calls, &err);
     assert_int_equal(rc, MOTE_ECANCELED); /* and nothing has changed */
     assert_int_equal(calls, 1);
     assert_true(w.layers[3].wq_b.data == where && !w.copy && mote__meter_total(&meter) == mapped);
-    assert_int_equal(mote__weights_place(&w, MOTE_WEIGHTS_COPY, NULL, NULL, NULL, &err), 0);
+    assert_int_equal(mote__weights_place(&w, all, NULL, NULL, NULL, &err), 0);
     const mote__mat *m = &w.layers[3].wq_b;
     assert_true(w.copy && m->data != where && w.embed.data == embed);
     assert_true((uintptr_t)m->data % 64 == 0);
@@ -108,10 +157,11 @@ static void test_weights(void **state)
     for (int auto_too = 0; auto_too < 2; auto_too++) {
         assert_int_equal(mote__weights_open(&w, nano(), &c, &meter, &err), 0);
         mote__alloc_fail_at = 1;
-        rc = mote__weights_place(&w, auto_too ? MOTE_WEIGHTS_AUTO : MOTE_WEIGHTS_COPY, NULL, NULL,
-                                 NULL, &err);
+        rc = mote__weights_place(&w, auto_too ? automatic : all, NULL, NULL, NULL, &err);
         mote__alloc_fail_at = 0;
         assert_int_equal(rc, auto_too ? 0 : MOTE_ENOMEM);
+        if (!auto_too)
+            assert_non_null(strstr(err.message, "(dense, shared, head, experts: "));
         assert_true(!w.copy && mote__meter_total(&meter) == mapped);
         mote__weights_close(&w);
     }

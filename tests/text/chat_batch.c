@@ -32,7 +32,10 @@ static void answer_prompt(const mote_model *model, int thinking, int effort, con
     size_t n_prompt, n_a = 0, n_b = 0;
     for (int i = 0; i < 3; i++)
         text[i] = take(n[i]);
-    mote_chat_params p = { thinking, effort, n[1] < 0 ? NULL : text[1], n[2] < 0 ? NULL : text[2] };
+    mote_chat_params p = { .thinking = thinking,
+                           .reasoning_effort = effort,
+                           .tools_json = n[1] < 0 ? NULL : text[1],
+                           .response_format_json = n[2] < 0 ? NULL : text[2] };
     int rc = mote_chat_prompt(model, text[0], &p, &prompt, &n_prompt, &err), same = 0;
     if (!rc && !mote_chat_encode(model, text[0], &p, 0, SIZE_MAX, &a, &n_a, &err) &&
         !mote_encode(model, prompt, n_prompt, 0, &b, &n_b, &err))

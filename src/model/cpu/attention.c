@@ -9,6 +9,7 @@ struct attention {
     mote__cpu_pass *p;
     size_t layer;
     const mote__layer_weights *L;
+    mote__tile tile; /* rows below are counted from its first one */
     size_t head_groups;
 };
 
@@ -52,16 +53,10 @@ int mote__cpu_window(mote__backend_pass *base, size_t layer)
     const mote__config *c = &net->config;
     size_t n = p->batch->n_rows;
     struct attention a = { .p = p, .layer = layer, .L = &net->weights.layers[layer] };
-    mote__linear_job job = { .w = &a.L->wkv,
-                             .x = mote__linear_input(net, &a.L->wkv, p->x, n, p->rounded),
-                             .ldx = c->hidden_size,
-                             .n_rows = n,
-                             .y = p->window_kv,
-                             .ldy = c->head_dim };
-    int rc = mote__cpu_linear(p, &job, 1);
+    int rc = mote__cpu_linear_rows(p, &a.L->wkv, p->x, n, p->window_kv);
     if (rc)
         return rc;
-    mote__pool_for(net->pool, n, 2, window_rows, &a);
+    mote__threads_for(net->threads, n, 2, window_rows, &a);
     if (net->trace && net->trace->f32) {
         for (size_t r = 0; r < n; r++) { /* as it will be read back */
             const mote__row *row = &p->batch->rows[r];
@@ -127,7 +122,8 @@ static void rotate_queries(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         mote__act(p->net, p->query + r * wide, wide);
         mote__rope_apply(p->query + r * wide, c->n_heads, c->head_dim,
-                         angles_of(p, a->layer, p->batch->rows[r].token), c->rope_dim, 0);
+                         angles_of(p, a->layer, p->batch->rows[a->tile.first + r].token),
+                         c->rope_dim, 0);
         mote__act(p->net, p->query + r * wide, wide);
     }
 }
@@ -146,24 +142,25 @@ static void norm_queries(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-int mote__cpu_queries(mote__backend_pass *base, size_t layer)
+int mote__cpu_queries(mote__backend_pass *base, size_t layer, mote__tile tile)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[layer];
-    struct attention a = { .p = p, .layer = layer, .L = L };
-    size_t wide = c->n_heads * c->head_dim, n = p->batch->n_rows;
+    struct attention a = { .p = p, .layer = layer, .L = L, .tile = tile };
+    size_t wide = c->n_heads * c->head_dim, n = tile.n;
+    const float *x = p->x + tile.first * c->hidden_size;
     int rc;
     mote__linear_job job = { .w = &L->wq_a,
-                             .x = mote__linear_input(net, &L->wq_a, p->x, n, p->rounded),
+                             .x = mote__linear_input(net, &L->wq_a, x, n, p->rounded),
                              .ldx = c->hidden_size,
                              .n_rows = n,
                              .y = p->query_low,
                              .ldy = c->q_lora_rank };
     if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
-    mote__pool_for(net->pool, n, 8, norm_queries, &a);
+    mote__threads_for(net->threads, n, 8, norm_queries, &a);
     job = (mote__linear_job){ .w = &L->wq_b,
                               .x = mote__linear_input(net, &L->wq_b, p->query_low, n, p->rounded),
                               .ldx = c->q_lora_rank,
@@ -172,8 +169,9 @@ int mote__cpu_queries(mote__backend_pass *base, size_t layer)
                               .ldy = wide };
     if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
-    mote__pool_for(net->pool, n, 2, rotate_queries, &a);
-    mote__cpu_trace(p, layer, "q", p->query, wide);
+    mote__threads_for(net->threads, n, 2, rotate_queries, &a);
+    if (n == p->batch->n_rows)
+        mote__cpu_trace(p, layer, "q", p->query, wide);
     return 0;
 }
 
@@ -205,7 +203,7 @@ static void attend_rows(void *ctx, size_t begin, size_t end, int thread)
         size_t r = i / a->head_groups, group = i % a->head_groups;
         size_t h0 = c->n_heads * group / a->head_groups,
                h1 = c->n_heads * (group + 1) / a->head_groups;
-        const mote__row *row = &p->batch->rows[r];
+        const mote__row *row = &p->batch->rows[a->tile.first + r];
         const mote__seq *seq = p->batch->extents[row->extent].seq;
         size_t n_window = window_refs(p, a->layer, row, refs), n_main = 0;
         mote__attend_args args = { .q = p->query + r * wide + h0 * c->head_dim,
@@ -269,22 +267,24 @@ static mote__mat output_group(const mote__mat *wo_a, size_t g, size_t n_out, siz
     return m;
 }
 
-int mote__cpu_attend(mote__backend_pass *base, size_t layer)
+int mote__cpu_attend(mote__backend_pass *base, size_t layer, mote__tile tile)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[layer];
-    struct attention a = { .p = p, .layer = layer, .L = L };
-    size_t wide = c->n_heads * c->head_dim, n = p->batch->n_rows,
-           low = c->o_groups * c->o_lora_rank, in = wide / c->o_groups;
-    int rc;
-    if (net->plan[layer].ratio)
+    struct attention a = { .p = p, .layer = layer, .L = L, .tile = tile };
+    size_t wide = c->n_heads * c->head_dim, n = tile.n, low = c->o_groups * c->o_lora_rank,
+           in = wide / c->o_groups;
+    float *y = p->y + tile.first * c->hidden_size;
+    int rc, last = tile.first + tile.n == p->batch->n_rows;
+    if (net->plan[layer].ratio && last)
         trace_selection(p, layer);
-    size_t threads = (size_t)mote__pool_threads(net->pool);
+    size_t threads = (size_t)mote__threads_count(net->threads);
     a.head_groups = n >= 2 * threads ? 1 : threads < c->n_heads ? threads : c->n_heads;
-    mote__pool_for(net->pool, n * a.head_groups, 1, attend_rows, &a);
-    push_windows(p, layer);
+    mote__threads_for(net->threads, n * a.head_groups, 1, attend_rows, &a);
+    if (last) /* earlier rows of the batch have read what this overwrites */
+        push_windows(p, layer);
 
     /* grouped output projection: group g of wo_a sees its own heads only */
     for (size_t g = 0; g < c->o_groups; g++) {
@@ -303,11 +303,12 @@ int mote__cpu_attend(mote__backend_pass *base, size_t layer)
                              .x = mote__linear_input(net, &L->wo_b, p->attended_low, n, p->rounded),
                              .ldx = low,
                              .n_rows = n,
-                             .y = p->y,
+                             .y = y,
                              .ldy = c->hidden_size };
     if ((rc = mote__cpu_linear(p, &job, 1)))
         return rc;
-    mote__act(net, p->y, n * c->hidden_size);
-    mote__cpu_trace(p, layer, "attn_out", p->y, c->hidden_size);
+    mote__act(net, y, n * c->hidden_size);
+    if (last)
+        mote__cpu_trace(p, layer, "attn_out", p->y, c->hidden_size);
     return 0;
 }

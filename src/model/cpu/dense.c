@@ -94,7 +94,7 @@ int mote__cpu_dense_project(mote__backend_pass *base, size_t layer)
     int rc = mote__cpu_linear(p, p->jobs, 3);
     if (rc)
         return rc;
-    mote__pool_for(net->pool, p->batch->n_rows, 2, finish_rows, &a);
+    mote__threads_for(net->threads, p->batch->n_rows, 2, finish_rows, &a);
     for (size_t i = 0; i < p->batch->n_extents; i++) {
         const mote__extent *s = &p->batch->extents[i];
         size_t *n_entries = &s->seq->kv.n_entries[net->plan[layer].source];
@@ -189,7 +189,7 @@ int mote__cpu_dense_attend(mote__backend_pass *base, size_t layer)
         r += n;
     }
     a.tiles = tiles;
-    mote__pool_for(net->pool, n_tiles * c->n_kv_heads, 1, attend, &a);
+    mote__threads_for(net->threads, n_tiles * c->n_kv_heads, 1, attend, &a);
     mote__linear_job job = { .w = &a.L->wo,
                              .x = mote__linear_input(net, &a.L->wo, p->attended, n_rows,
                                                      p->rounded),
@@ -221,7 +221,7 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
 int mote__cpu_dense_add(mote__backend_pass *base, size_t layer, mote__sublayer sub)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
-    mote__pool_for(p->net->pool, p->batch->n_rows, 16, add_rows, p);
+    mote__threads_for(p->net->threads, p->batch->n_rows, 16, add_rows, p);
     if (sub == MOTE_SUB_EXPERTS)
         mote__cpu_trace_tokens(p, layer, "out", p->h, p->net->config.hidden_size);
     return 0;

@@ -10,6 +10,7 @@ struct engram {
     const mote__layer_weights *L;
     const mote__engram_table *table;
     size_t layer;
+    mote__tile tile; /* rows below are counted from its first one */
 };
 
 static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -22,13 +23,13 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int thread)
            groups = dim / 32;
     for (size_t r = begin; r < end; r++) {
         uint64_t row[MOTE_ENGRAM_MAX_NGRAM * MOTE_ENGRAM_MAX_HEADS];
-        const mote__row *at = &p->batch->rows[r];
+        const mote__row *at = &p->batch->rows[g->tile.first + r];
         mote__engram_rows(row, g->table, c, p->net->token_map,
                           p->batch->extents[at->extent].seq->ids, at->pos);
         for (size_t i = 0; i < n; i++)
             p->net->kern->decode[MOTE_KV_FP8](p->engram_rows + (r * n + i) * dim,
-                                              g->L->e_codes + row[i] * dim,
-                                              g->L->e_scales + row[i] * groups, dim);
+                                              g->L->e_table.data + row[i] * dim,
+                                              g->L->e_table.scale + row[i] * groups, dim);
     }
 }
 
@@ -68,7 +69,7 @@ static void add_rows(void *ctx, size_t begin, size_t end, int thread)
     size_t n = c->hc_mult, d = c->hidden_size;
     double eps = (double)c->rms_norm_eps;
     for (size_t r = begin; r < end; r++) {
-        float *h = p->h + p->batch->rows[r].token * n * d;
+        float *h = p->h + p->batch->rows[g->tile.first + r].token * n * d;
         float *kv = p->engram_kv + r * (n + 1) * d;
         mote__act(p->net, kv, (n + 1) * d);
         for (size_t j = 0; j < n; j++) {
@@ -90,20 +91,15 @@ int mote__cpu_engram(mote__backend_pass *base, size_t layer)
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
     const mote__layer_weights *L = &net->weights.layers[layer];
-    struct engram g = { p, L, &net->engram[net->plan[layer].engram], layer };
-    size_t cols = L->e_wkv.n_in, width = L->e_wkv.n_out;
+    struct engram g = { p, L, &net->engram[net->plan[layer].engram], layer, { 0 } };
     trace_rows(&g);
-    mote__pool_for(net->pool, p->batch->n_rows, 4, gather_rows, &g);
-    mote__linear_job job = { .w = &L->e_wkv,
-                             .x = mote__linear_input(net, &L->e_wkv, p->engram_rows,
-                                                     p->batch->n_rows, p->rounded),
-                             .ldx = cols,
-                             .n_rows = p->batch->n_rows,
-                             .y = p->engram_kv,
-                             .ldy = width };
-    int rc = mote__cpu_linear(p, &job, 1);
-    if (rc)
-        return rc;
-    mote__pool_for(net->pool, p->batch->n_rows, 2, add_rows, &g);
+    for (size_t at = 0; at < p->batch->n_rows; at += g.tile.n) {
+        g.tile = mote__cpu_tile(p, at);
+        mote__threads_for(net->threads, g.tile.n, 4, gather_rows, &g);
+        int rc = mote__cpu_linear_rows(p, &L->e_wkv, p->engram_rows, g.tile.n, p->engram_kv);
+        if (rc)
+            return rc;
+        mote__threads_for(net->threads, g.tile.n, 2, add_rows, &g);
+    }
     return 0;
 }

@@ -93,17 +93,21 @@ int mote__cpu_mixes(mote__backend_pass *base, size_t layer, mote__sublayer sub)
     const mote__config *c = &p->net->config;
     size_t width = c->hc_mult * c->hidden_size, cols = (2 + c->hc_mult) * c->hc_mult;
     struct mixes m = { p, hc_of(p->net, layer, sub) };
-    mote__linear_job job = { .w = &m.hc->fn,
-                             .x = p->h,
-                             .ldx = width,
-                             .n_rows = p->batch->n_rows,
-                             .rows = p->batch->row_token,
-                             .y = p->mix_products,
-                             .ldy = cols };
-    int rc = mote__cpu_linear(p, &job, 1);
-    if (rc)
-        return rc;
-    mote__pool_for(p->net->pool, p->batch->n_rows, 4, mixes_rows, &m);
+    mote__tile t = { 0 };
+    for (; t.first < p->batch->n_rows; t.first += t.n) {
+        t = mote__cpu_tile(p, t.first);
+        mote__linear_job job = { .w = &m.hc->fn,
+                                 .x = p->h,
+                                 .ldx = width,
+                                 .n_rows = t.n,
+                                 .rows = p->batch->row_token + t.first,
+                                 .y = p->mix_products + t.first * cols,
+                                 .ldy = cols };
+        int rc = mote__cpu_linear(p, &job, 1);
+        if (rc)
+            return rc;
+    }
+    mote__threads_for(p->net->threads, p->batch->n_rows, 4, mixes_rows, &m);
     return 0;
 }
 
@@ -134,7 +138,7 @@ static void collapse_rows(void *ctx, size_t begin, size_t end, int thread)
 void mote__cpu_collapse_rows(mote__cpu_pass *p, const uint32_t *rows, size_t n, const float *norm)
 {
     struct collapse k = { p, rows, norm };
-    mote__pool_for(p->net->pool, n, 8, collapse_rows, &k);
+    mote__threads_for(p->net->threads, n, 8, collapse_rows, &k);
 }
 
 int mote__cpu_collapse(mote__backend_pass *base, size_t layer, mote__sublayer sub)
@@ -171,7 +175,7 @@ int mote__cpu_expand(mote__backend_pass *base, size_t layer, mote__sublayer sub)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__config *c = &p->net->config;
-    mote__pool_for(p->net->pool, p->batch->n_rows, 4, expand_rows, p);
+    mote__threads_for(p->net->threads, p->batch->n_rows, 4, expand_rows, p);
     if (sub == MOTE_SUB_EXPERTS) {
         mote__cpu_trace_tokens(p, layer, "pre_mix", p->mix, c->hc_mult);
         mote__cpu_trace_tokens(p, layer, "out", p->h, c->hc_mult * c->hidden_size);

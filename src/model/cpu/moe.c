@@ -6,25 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/cpu/pass.h"
-
-struct moe {
-    mote__cpu_pass *p;
-    const mote__layer_weights *L;
-    const mote__layer_plan *plan;
-    size_t layer, n_rows;
-    const float *rounded; /* x on the grid of published math, once somebody wants it */
-    /* of p->pairs: pairs of an expert are consecutive, the shared one's rows lie behind them */
-    uint32_t *row_of;     /* [pairs] */
-    float *weight_of;     /* [pairs] */
-    uint32_t *first_pair; /* [n_experts + 1] */
-    uint32_t *fill;       /* [n_experts] */
-    uint32_t *wanted;     /* [n_experts] experts with pairs, ascending */
-    size_t n_wanted;
-    uint32_t *batch; /* [pairs] those whose experts are being computed */
-    size_t n_batch;
-    mote__ready_expert *ready; /* [n_experts + 1] */
-};
+#include "model/cpu/moe.h"
 
 /* ---- the router ---- */
 
@@ -99,16 +81,21 @@ static void trace_router(const struct moe *m)
 static int route(struct moe *m)
 {
     mote__cpu_pass *p = m->p;
-    mote__linear_job job = { .w = &m->L->gate,
-                             .x = p->x,
-                             .ldx = p->net->config.hidden_size,
-                             .n_rows = m->n_rows,
-                             .y = p->router,
-                             .ldy = m->plan->n_experts };
-    int rc = mote__cpu_linear(p, &job, 1);
-    if (rc)
-        return rc;
-    mote__pool_for(p->net->pool, m->n_rows, 4, route_rows, m);
+    size_t d = p->net->config.hidden_size;
+    mote__tile t = { 0 };
+    for (; t.first < m->n_rows; t.first += t.n) {
+        t = mote__cpu_tile(p, t.first);
+        mote__linear_job job = { .w = &m->L->gate,
+                                 .x = p->x + t.first * d,
+                                 .ldx = d,
+                                 .n_rows = t.n,
+                                 .y = p->router + t.first * m->plan->n_experts,
+                                 .ldy = m->plan->n_experts };
+        int rc = mote__cpu_linear(p, &job, 1);
+        if (rc)
+            return rc;
+    }
+    mote__threads_for(p->net->threads, m->n_rows, 4, route_rows, m);
     trace_router(m);
     if (p->net->route_log)
         mote__route_log_rows(p->net->route_log, p->batch, m->layer, p->expert_id);
@@ -175,21 +162,23 @@ static size_t pairs_of(const struct moe *m, const mote__expert *x, uint32_t id, 
 
 /* ---- experts ---- */
 
+void mote__moe_activate(mote__cpu_pass *p, size_t pair, float weight)
+{
+    size_t inter = p->net->config.moe_intermediate_size;
+    float *gate = p->pair_gate + pair * inter, *up = p->pair_up + pair * inter;
+    mote__act(p->net, gate, inter);
+    mote__act(p->net, up, inter);
+    p->net->kern->swiglu(gate, gate, up, inter, p->net->config.swiglu_limit, weight);
+    mote__act(p->net, gate, inter);
+}
+
 static void activate_pairs(void *ctx, size_t begin, size_t end, int thread)
 {
     (void)thread;
     struct moe *m = ctx;
     mote__cpu_pass *p = m->p;
-    const mote__config *c = &p->net->config;
-    size_t inter = c->moe_intermediate_size;
-    for (size_t i = begin; i < end; i++) {
-        size_t pair = m->batch[i];
-        float *gate = p->pair_gate + pair * inter, *up = p->pair_up + pair * inter;
-        mote__act(p->net, gate, inter);
-        mote__act(p->net, up, inter);
-        p->net->kern->swiglu(gate, gate, up, inter, c->swiglu_limit, m->weight_of[pair]);
-        mote__act(p->net, gate, inter);
-    }
+    for (size_t i = begin; i < end; i++)
+        mote__moe_activate(p, m->batch[i], m->weight_of[m->batch[i]]);
 }
 
 /* x as `w` wants it: one rounded copy serves all, as widths of scaled weights are whole groups. */
@@ -229,7 +218,7 @@ static int compute(struct moe *m, size_t n_ready)
     int rc = mote__cpu_linear(p, p->jobs, n_jobs);
     if (rc)
         return rc;
-    mote__pool_for(p->net->pool, m->n_batch, 2, activate_pairs, m);
+    mote__threads_for(p->net->threads, m->n_batch, 2, activate_pairs, m);
     for (size_t i = 0; i < n_ready; i++) {
         const mote__expert *x = m->ready[i].weights;
         size_t first, rows = pairs_of(m, x, m->ready[i].id, &first);
@@ -250,7 +239,7 @@ static int run_experts(struct moe *m)
 {
     mote__experts *e = m->p->net->experts;
     size_t left = m->n_wanted;
-    int rc = left ? e->ops->want(e, m->layer, m->wanted, left) : 0;
+    int rc = left ? e->ops->want(e, m->layer, m->wanted, left, 0) : 0;
     int shared = 1;
     while (!rc && (left || shared)) {
         long n = left ? e->ops->next(e, m->ready, left) : 0;
@@ -306,8 +295,10 @@ int mote__cpu_moe(mote__backend_pass *base, size_t layer)
     if (rc || (rc = reserve(&m)))
         return rc;
     sort_pairs(&m);
+    if (m.n_rows > p->tile_room)
+        return mote__moe_wide(&m);
     if ((rc = run_experts(&m)))
         return rc;
-    mote__pool_for(p->net->pool, m.n_rows, 2, add_rows, &m);
+    mote__threads_for(p->net->threads, m.n_rows, 2, add_rows, &m);
     return 0;
 }

@@ -30,13 +30,45 @@ const float *mote__linear_input(const mote__net *net, const mote__mat *m, const 
 {
     if (!net->published || m->kind < MOTE_W_FP8)
         return x;
-    mote__pool_for(net->pool, n_rows, 2, round_rows, &(struct rounding){ net, x, buf, m->n_in });
+    mote__threads_for(net->threads, n_rows, 2, round_rows,
+                      &(struct rounding){ net, x, buf, m->n_in });
     return buf;
 }
 
 int mote__cpu_linear(mote__cpu_pass *p, const mote__linear_job *jobs, size_t n_jobs)
 {
-    return mote__linear_run(&p->linear, jobs, n_jobs);
+    if (!p->net->published)
+        return mote__linear_run(&p->linear, jobs, n_jobs);
+    /* matrices of MXFP4 take BF16 inputs: the same bytes by another kernel */
+    for (size_t i = 0; i < n_jobs; i++) {
+        p->published_jobs[i] = jobs[i];
+        if (jobs[i].w->kind != MOTE_W_MXFP4)
+            continue;
+        p->published_views[i] = *jobs[i].w;
+        p->published_views[i].kind = MOTE_W_MXFP4_BF16;
+        p->published_jobs[i].w = &p->published_views[i];
+    }
+    return mote__linear_run(&p->linear, p->published_jobs, n_jobs);
+}
+
+int mote__cpu_linear_rows(mote__cpu_pass *p, const mote__mat *w, const float *x, size_t n_rows,
+                          float *y)
+{
+    for (size_t at = 0, n; at < n_rows; at += n) {
+        n = n_rows - at < p->tile_room ? n_rows - at : p->tile_room;
+        mote__linear_job job = {
+            .w = w,
+            .x = mote__linear_input(p->net, w, x + at * w->n_in, n, p->rounded),
+            .ldx = w->n_in,
+            .n_rows = n,
+            .y = y + at * w->n_out,
+            .ldy = w->n_out,
+        };
+        int rc = mote__cpu_linear(p, &job, 1);
+        if (rc)
+            return rc;
+    }
+    return 0;
 }
 
 void mote__cpu_trace(const mote__cpu_pass *p, size_t layer, const char *name, const float *data,
@@ -57,8 +89,6 @@ void mote__cpu_trace_tokens(const mote__cpu_pass *p, size_t layer, const char *n
 /* ---- memory ---- */
 
 static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 /* Items that a token has of each array. */
 struct widths {
     size_t one, hidden, copies, residual, comb, mix_products, rope, topk, candidates;
@@ -109,15 +139,17 @@ static struct widths widths_of(const mote__net *net, size_t topk_room)
 
 /* Every array: where its pointer is, bytes of an item, items of a token. shares: it lies where the
  * one before lies. Window KV, latents, and a dense layer's keys and values are of different parts
- * of a layer or of different families. */
-#define ARRAY(member, width, shares)                                                \
+ * of a layer or of different families. by_tile: it has the rows of a tile. */
+#define ARRAY_OF(member, width, shares, by_tile)                                    \
     {                                                                               \
         offsetof(mote__cpu_pass, member), sizeof *((mote__cpu_pass *)NULL)->member, \
-            offsetof(struct widths, width), shares                                  \
+            offsetof(struct widths, width), shares, by_tile                         \
     }
+#define ARRAY(member, width, shares) ARRAY_OF(member, width, shares, 0)
+#define TILE(member, width) ARRAY_OF(member, width, 0, 1)
 static const struct array {
     size_t pointer, item_bytes, width;
-    int shares;
+    int shares, by_tile;
 } arrays[] = {
     ARRAY(h, residual, 0),
     ARRAY(mix, copies, 0),
@@ -129,32 +161,32 @@ static const struct array {
     ARRAY(angles[1], rope, 0),
     ARRAY(x, hidden, 0),
     ARRAY(y, hidden, 0),
-    ARRAY(rounded, rounded, 0),
+    TILE(rounded, rounded),
     ARRAY(mix_products, mix_products, 0),
     ARRAY(post, copies, 0),
     ARRAY(comb, comb, 0),
-    ARRAY(query_low, query_low, 0),
-    ARRAY(query, heads, 0),
-    ARRAY(attended, heads, 0),
-    ARRAY(attended_low, attended_low, 0),
+    TILE(query_low, query_low),
+    TILE(query, heads),
+    TILE(attended, heads),
+    TILE(attended_low, attended_low),
     ARRAY(window_kv, head, 0),
     ARRAY(latent, head, 1),
     ARRAY(dense_key, dense_kv, 1),
     ARRAY(pool_gate, head, 0),
     ARRAY(dense_value, dense_kv, 1),
     ARRAY(window_packed, window_packed, 0),
-    ARRAY(index_query, index_query, 0),
-    ARRAY(index_weight, index_weight, 0),
-    ARRAY(index_coded, index_coded, 0),
-    ARRAY(engram_rows, engram_rows, 0),
-    ARRAY(engram_kv, engram_kv, 0),
+    TILE(index_query, index_query),
+    TILE(index_weight, index_weight),
+    TILE(index_coded, index_coded),
+    TILE(engram_rows, engram_rows),
+    TILE(engram_kv, engram_kv),
     ARRAY(router, experts, 0),
     ARRAY(expert_id, per_token, 0),
     ARRAY(expert_weight, per_token, 0),
     ARRAY(pair_of_row, pairs, 0),
-    ARRAY(pair_gate, pair_inner, 0),
-    ARRAY(pair_up, pair_inner, 0),
-    ARRAY(pair_out, pair_out, 0),
+    TILE(pair_gate, pair_inner),
+    TILE(pair_up, pair_inner),
+    TILE(pair_out, pair_out),
 };
 enum { N_ARRAYS = sizeof arrays / sizeof arrays[0] };
 
@@ -174,24 +206,35 @@ static size_t place_bytes(size_t i, const struct widths *w)
     return most;
 }
 
-static size_t scratch_bytes(const mote__net *net)
+/* Rows of a tile in a pass over n_tokens. Dense layers are not tiled. */
+static size_t tile_of(const mote__net *net, size_t n_tokens)
+{
+    return net->config.n_kv_heads || n_tokens < net->tile_rows ? n_tokens : net->tile_rows;
+}
+
+static size_t array_bytes(size_t i, const struct widths *w, size_t n_tokens, size_t tile)
+{
+    return mote__mul(place_bytes(i, w), arrays[i].by_tile ? tile : n_tokens);
+}
+
+static size_t scratch_bytes(const mote__net *net, size_t n_tokens)
 {
     const struct widths w = widths_of(net, net->config.index_topk);
     size_t total = 0;
     for (size_t i = 0; i < N_ARRAYS; i++)
         if (!arrays[i].shares)
-            total += place_bytes(i, &w);
+            total = mote__add(total, array_bytes(i, &w, n_tokens, tile_of(net, n_tokens)));
     return total;
 }
 
 static int place_arrays(mote__cpu_pass *p, size_t n_tokens)
 {
     const struct widths w = widths_of(p->net, p->topk_room);
-    size_t total = 0;
+    size_t total = 0, tile = tile_of(p->net, n_tokens);
     for (size_t i = 0; i < N_ARRAYS; i++)
         if (!arrays[i].shares)
-            total = mote__add(
-                total, mote__add(mote__mul(place_bytes(i, &w), n_tokens), 63) / 64 * 64 + MOTE_GAP);
+            total = mote__add(total, mote__add(array_bytes(i, &w, n_tokens, tile), 63) / 64 * 64 +
+                                         MOTE_GAP);
     p->memory = mote__alloc(p->net->meter, MOTE_MEM_SCRATCH, total);
     if (!p->memory)
         return MOTE_ENOMEM;
@@ -200,24 +243,27 @@ static int place_arrays(mote__cpu_pass *p, size_t n_tokens)
     for (size_t i = 0; i < N_ARRAYS; i++) {
         if (!arrays[i].shares) {
             here = at;
-            at += round64(place_bytes(i, &w) * n_tokens);
+            at += mote__round64(array_bytes(i, &w, n_tokens, tile));
             mote__gap_close(at);
             at += MOTE_GAP;
         }
         memcpy((char *)p + arrays[i].pointer, &here, sizeof here);
     }
     p->capacity = n_tokens;
+    p->tile_room = tile;
     return 0;
 }
 
 static size_t n_jobs(const mote__net *net)
 {
-    return max2(2 * widths_of(net, 0).experts + 4, net->config.o_groups + 4);
+    return max2(2 * max2(widths_of(net, 0).experts, MOTE_WIDE_EXPERTS) + 4,
+                net->config.o_groups + 4);
 }
 
 static size_t jobs_bytes(const mote__net *net)
 {
-    return n_jobs(net) * sizeof(mote__linear_job) + net->config.o_groups * sizeof(mote__mat);
+    size_t n = n_jobs(net);
+    return 2 * n * sizeof(mote__linear_job) + (n + net->config.o_groups) * sizeof(mote__mat);
 }
 
 static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
@@ -228,19 +274,21 @@ static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
     *p = (mote__cpu_pass){ .base = { mote__cpu_backend(), net, batch },
                            .net = net,
                            .batch = batch,
-                           .first_pool = net->pool };
+                           .first_threads = net->threads };
     mote__buf *const bufs[] = { &p->block_maxima, &p->topk_states, &p->entries,
                                 &p->pairs,        &p->query_tiles, &p->stashed_h };
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
         mote__buf_init(bufs[i], net->meter, MOTE_MEM_SCRATCH);
     p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net));
-    if (mote__linear_init(&p->linear, net->kern, net->pool, net->meter) || !p->jobs) {
+    if (mote__linear_init(&p->linear, net->kern, net->threads, net->meter) || !p->jobs) {
         mote__linear_deinit(&p->linear);
         mote__free(net->meter, MOTE_MEM_SCRATCH, p->jobs, jobs_bytes(net));
         mote__free(net->meter, MOTE_MEM_SCRATCH, p, sizeof *p);
         return NULL;
     }
-    p->output_groups = (mote__mat *)(void *)(p->jobs + n_jobs(net));
+    p->published_jobs = p->jobs + n_jobs(net);
+    p->output_groups = (mote__mat *)(void *)(p->published_jobs + n_jobs(net));
+    p->published_views = p->output_groups + net->config.o_groups;
     return &p->base;
 }
 
@@ -250,7 +298,7 @@ static void shrink(mote__backend_pass *base)
     mote__gaps_open(p->memory, p->memory_bytes);
     mote__free(p->net->meter, MOTE_MEM_SCRATCH, p->memory, p->memory_bytes);
     p->memory = NULL;
-    p->memory_bytes = p->capacity = 0;
+    p->memory_bytes = p->capacity = p->tile_room = 0;
     mote__buf_deinit(&p->entries);
     mote__buf_deinit(&p->pairs);
     mote__buf_deinit(&p->query_tiles);
@@ -273,7 +321,7 @@ static void pass_destroy(mote__backend_pass *base)
     free_threads(p);
     mote__buf_deinit(&p->block_maxima);
     mote__buf_deinit(&p->topk_states);
-    p->linear.pool = p->first_pool;
+    p->linear.pool = p->first_threads;
     mote__linear_deinit(&p->linear);
     mote__free(meter, MOTE_MEM_SCRATCH, p->jobs, jobs_bytes(p->net));
     mote__free(meter, MOTE_MEM_SCRATCH, p, sizeof *p);
@@ -290,8 +338,8 @@ static int reserve_threads(mote__cpu_pass *p)
     const mote__config *c = &net->config;
     if (p->thread_memory)
         return 0;
-    p->n_threads = mote__pool_threads(net->pool);
-    p->thread_bytes = round64(
+    p->n_threads = mote__threads_count(net->threads);
+    p->thread_bytes = mote__round64(
         max2(max2(mote__cpu_attend_thread_bytes(c, p->topk_room), mote__cpu_dense_thread_bytes(c)),
              mote__cpu_select_thread_bytes(c)));
     p->thread_memory = mote__alloc(net->meter, MOTE_MEM_SCRATCH,
@@ -305,7 +353,7 @@ static int begin(mote__backend_pass *base)
     const mote__net *net = p->net;
     const mote__batch *b = p->batch;
     p->linear.kern = net->kern;
-    p->linear.pool = net->pool;
+    p->linear.pool = net->threads;
     if (p->topk_room != b->topk_room) {
         shrink(base);
         free_threads(p);
@@ -420,15 +468,8 @@ static int logits(mote__backend_pass *base, const uint32_t *rows, size_t n, floa
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
-    const mote__config *c = &net->config;
     mote__cpu_collapse_rows(p, rows, n, net->weights.norm);
-    mote__linear_job job = { .w = &net->weights.head,
-                             .x = mote__linear_input(net, &net->weights.head, p->x, n, p->rounded),
-                             .ldx = c->hidden_size,
-                             .n_rows = n,
-                             .y = out,
-                             .ldy = c->vocab_size };
-    return mote__cpu_linear(p, &job, 1);
+    return mote__cpu_linear_rows(p, &net->weights.head, p->x, n, out);
 }
 
 static int sync(mote__backend_pass *base)

@@ -122,6 +122,29 @@ static void keep_rest(struct publish *u, const mote__extent *s, size_t first_row
     st->n_pending[u->source] = rest;
 }
 
+/* Latents and their scores of all rows; pooling stays in fp32. */
+static int pooled_linears(mote__cpu_pass *p, const mote__layer_weights *L)
+{
+    const mote__config *c = &p->net->config;
+    mote__tile t = { 0 };
+    int rc = 0;
+    for (; t.first < p->batch->n_rows && !rc; t.first += t.n) {
+        t = mote__cpu_tile(p, t.first);
+        mote__linear_job jobs[2];
+        for (int gate = 0; gate < 2; gate++)
+            jobs[gate] = (mote__linear_job){
+                .w = gate ? &L->c_gate : &L->c_wkv,
+                .x = p->x + t.first * c->hidden_size,
+                .ldx = c->hidden_size,
+                .n_rows = t.n,
+                .y = (gate ? p->pool_gate : p->latent) + t.first * c->head_dim,
+                .ldy = c->head_dim,
+            };
+        rc = mote__cpu_linear(p, jobs, 2);
+    }
+    return rc;
+}
+
 int mote__cpu_publish(mote__backend_pass *base, size_t layer)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
@@ -145,23 +168,8 @@ int mote__cpu_publish(mote__backend_pass *base, size_t layer)
     }
     if (n_new == 0)
         return 0;
-    mote__linear_job jobs[2] = {
-        { .w = &L->c_wkv,
-          .x = u.ratio > 1 /* pooling stays in fp32 */
-                   ? p->x
-                   : mote__linear_input(net, &L->c_wkv, p->x, p->batch->n_rows, p->rounded),
-          .ldx = c->hidden_size,
-          .n_rows = p->batch->n_rows,
-          .y = p->latent,
-          .ldy = c->head_dim },
-        { .w = &L->c_gate,
-          .x = p->x,
-          .ldx = c->hidden_size,
-          .n_rows = p->batch->n_rows,
-          .y = p->pool_gate,
-          .ldy = c->head_dim },
-    };
-    int rc = mote__cpu_linear(p, jobs, u.ratio > 1 ? 2 : 1);
+    int rc = u.ratio > 1 ? pooled_linears(p, L)
+                         : mote__cpu_linear_rows(p, &L->c_wkv, p->x, p->batch->n_rows, p->latent);
     if (rc)
         return rc;
 
@@ -187,21 +195,14 @@ int mote__cpu_publish(mote__backend_pass *base, size_t layer)
             at += live;
         }
         if (walk == 0) {
-            mote__pool_for(net->pool, u.n_entries, 1, make_latents, &u);
+            mote__threads_for(net->threads, u.n_entries, 1, make_latents, &u);
             if (net->trace && net->trace->f32)
                 net->trace->f32(net->trace->ctx, layer, "latent", u.latent, u.n_entries,
                                 c->head_dim);
-            mote__linear_job job = { .w = &L->i_wk,
-                                     .ldx = c->head_dim,
-                                     .n_rows = u.n_entries,
-                                     .y = u.index,
-                                     .ldy = c->index_head_dim,
-                                     .x = mote__linear_input(net, &L->i_wk, u.latent, u.n_entries,
-                                                             p->rounded) };
-            rc = mote__cpu_linear(p, &job, 1);
+            rc = mote__cpu_linear_rows(p, &L->i_wk, u.latent, u.n_entries, u.index);
             if (rc)
                 break;
-            mote__pool_for(net->pool, u.n_entries, 1, store, &u);
+            mote__threads_for(net->threads, u.n_entries, 1, store, &u);
         }
     }
     return rc;

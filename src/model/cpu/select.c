@@ -18,8 +18,6 @@ struct scratch {
     float *dots;                  /* [n_heads][MOTE_INDEX_TILE] */
 };
 
-static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 static size_t scratch_layout(struct scratch *s, uint8_t *base, const mote__config *c)
 {
     size_t at = 0;
@@ -29,11 +27,11 @@ static size_t scratch_layout(struct scratch *s, uint8_t *base, const mote__confi
     t.tiles = base + at;
     at += GATHERED * MOTE_INDEX_TILE * c->index_head_dim / 2;
     t.tile_scales = base + at;
-    at += GATHERED * align64(MOTE_INDEX_TILE * c->index_head_dim / 32);
+    at += GATHERED * mote__round64(MOTE_INDEX_TILE * c->index_head_dim / 32);
     t.keys = (float *)(void *)(base + at);
-    at += align64(MOTE_INDEX_TILE * c->index_head_dim * 4);
+    at += mote__round64(MOTE_INDEX_TILE * c->index_head_dim * 4);
     t.dots = (float *)(void *)(base + at);
-    at += align64(c->index_n_heads * MOTE_INDEX_TILE * 4);
+    at += mote__round64(c->index_n_heads * MOTE_INDEX_TILE * 4);
     if (s)
         *s = t;
     return at;
@@ -48,6 +46,7 @@ size_t mote__cpu_select_thread_bytes(const mote__config *c)
 struct select {
     mote__cpu_pass *p;
     size_t layer, source, ratio;
+    mote__tile tile; /* a row's number below is counted from its first one */
     mote__candidates candidates;
     size_t parts; /* pieces a row's entries are cut into */
     /* top-k states: one per thread (parts == 1), or one per (row, part) and one more */
@@ -58,9 +57,14 @@ struct select {
     size_t max_blocks;
 };
 
+static const mote__row *row_of(const struct select *s, size_t row)
+{
+    return &s->p->batch->rows[s->tile.first + row];
+}
+
 static const mote__seq *seq_of(const struct select *s, size_t row)
 {
-    return s->p->batch->extents[s->p->batch->rows[row].extent].seq;
+    return s->p->batch->extents[row_of(s, row)->extent].seq;
 }
 
 /* 1: only entries inside the row's candidate blocks are scored */
@@ -196,7 +200,7 @@ static void prepare(struct query *k, const struct select *s, size_t row, int thr
     const mote__config *c = &p->net->config;
     *k = (struct query){ .s = s, .row = row, .seq = seq_of(s, row) };
     k->src = &k->seq->kv.pool->layout.source[s->source];
-    k->n = (size_t)((p->batch->rows[row].pos + 1) / s->ratio);
+    k->n = (size_t)((row_of(s, row)->pos + 1) / s->ratio);
     scratch_layout(&k->t, mote__cpu_thread(p, thread), c);
     k->iq = coded_query(p, row);
     k->q = p->index_query + row * c->index_n_heads * c->index_head_dim;
@@ -225,7 +229,7 @@ static void scan_candidates(const struct query *k, size_t begin, size_t end, mot
     enum { AHEAD = 8 };
     const mote__cpu_pass *p = k->s->p;
     const mote__config *c = &p->net->config;
-    const int32_t *list = p->candidates + p->batch->rows[k->row].token * c->candidate_topk_blocks;
+    const int32_t *list = p->candidates + row_of(k->s, k->row)->token * c->candidate_topk_blocks;
     size_t bs = c->candidate_block_size, dim = c->index_head_dim,
            some = GATHERED * MOTE_INDEX_TILE / bs;
     for (size_t i = begin, next; i < end; i = next) {
@@ -262,7 +266,7 @@ static void finish_entries(const struct select *s, size_t row, mote__topk *best)
 {
     mote__cpu_pass *p = s->p;
     const mote__config *c = &p->net->config;
-    size_t token = p->batch->rows[row].token, bs = c->candidate_block_size;
+    size_t token = row_of(s, row)->token, bs = c->candidate_block_size;
     uint32_t *out = (uint32_t *)p->topk + token * p->topk_room;
     p->n_topk[token] = (uint32_t)mote__topk_finish(best, out);
     if (uses_candidates(s, row))
@@ -277,7 +281,7 @@ static void finish_candidates(const struct select *s, size_t row, mote__topk *bl
 {
     mote__cpu_pass *p = s->p;
     const mote__config *c = &p->net->config;
-    size_t token = p->batch->rows[row].token,
+    size_t token = row_of(s, row)->token,
            n_blocks = (n + c->candidate_block_size - 1) / c->candidate_block_size;
     mote__topk_reset(blocks);
     if (n)
@@ -292,7 +296,7 @@ static mote__topk *op_init(const struct select *s, size_t i, size_t row)
 {
     mote__topk *best = (mote__topk *)(void *)(s->ops + i * s->op_bytes);
     mote__topk_init(best, s->p->net->kern, row_topk(s, row),
-                    (uint8_t *)best + align64(sizeof *best));
+                    (uint8_t *)best + mote__round64(sizeof *best));
     return best;
 }
 
@@ -303,8 +307,8 @@ static void finish(const struct select *s, size_t row, size_t n, mote__topk *bes
     if (s->candidates == MOTE_CAND_MAKE) {
         mote__topk blocks;
         mote__topk_init(&blocks, s->p->net->kern, c->candidate_topk_blocks,
-                        (uint8_t *)best + align64(sizeof *best) +
-                            align64(mote__topk_bytes(s->p->topk_room)));
+                        (uint8_t *)best + mote__round64(sizeof *best) +
+                            mote__round64(mote__topk_bytes(s->p->topk_room)));
         finish_candidates(s, row, &blocks, maxima, n);
     }
 }
@@ -319,7 +323,7 @@ static void whole_rows(void *ctx, size_t begin, size_t end, int thread)
         float *maxima = s->candidates == MOTE_CAND_MAKE ? s->maxima + (size_t)thread * s->max_blocks
                                                         : NULL;
         if (uses_candidates(s, row))
-            scan_candidates(&k, 0, s->p->n_candidates[s->p->batch->rows[row].token], best);
+            scan_candidates(&k, 0, s->p->n_candidates[row_of(s, row)->token], best);
         else
             scan(&k, 0, k.n, best, maxima);
         finish(s, row, k.n, best, maxima);
@@ -337,7 +341,7 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
         prepare(&k, s, row, thread);
         mote__topk *best = op_init(s, i, row);
         if (uses_candidates(s, row)) {
-            size_t n = s->p->n_candidates[s->p->batch->rows[row].token];
+            size_t n = s->p->n_candidates[row_of(s, row)->token];
             scan_candidates(&k, n * part / s->parts, n * (part + 1) / s->parts, best);
         } else {
             enum { UNIT = 4 * MOTE_INDEX_TILE };
@@ -352,11 +356,11 @@ static void row_parts(void *ctx, size_t begin, size_t end, int thread)
 static void merge_parts(struct select *s, size_t row)
 {
     /* one more state behind the parts' */
-    mote__topk *best = op_init(s, s->p->batch->n_rows * s->parts, row);
+    mote__topk *best = op_init(s, s->tile.n * s->parts, row);
     for (size_t part = 0; part < s->parts; part++)
         mote__topk_merge(best,
                          (mote__topk *)(void *)(s->ops + (row * s->parts + part) * s->op_bytes));
-    finish(s, row, (size_t)((s->p->batch->rows[row].pos + 1) / s->ratio), best,
+    finish(s, row, (size_t)((row_of(s, row)->pos + 1) / s->ratio), best,
            s->max_blocks ? s->maxima + row * s->max_blocks : NULL);
 }
 
@@ -375,11 +379,9 @@ static void finish_queries(void *ctx, size_t begin, size_t end, int thread)
         float *q = p->index_query + r * width, *w = p->index_weight + r * c->index_n_heads;
         mote__act(net, q, width);
         mote__rope_apply(q, c->index_n_heads, c->index_head_dim,
-                         p->angles[1] + p->batch->rows[r].token * c->rope_dim, c->rope_dim, 0);
+                         p->angles[1] + row_of(s, r)->token * c->rope_dim, c->rope_dim, 0);
         mote__act(net, q, width);
-        const mote__kvfmt *f = p->batch->extents[p->batch->rows[r].extent]
-                                   .seq->kv.pool->layout.source[s->source]
-                                   .index;
+        const mote__kvfmt *f = seq_of(s, r)->kv.pool->layout.source[s->source].index;
         struct coded at = coded_of(p, r);
         if (f->id != MOTE_KV_MXFP4)
             mote__kvfmt_round(f, q, width);
@@ -401,32 +403,33 @@ static int make_queries(struct select *s)
     const mote__net *net = p->net;
     const mote__config *c = &net->config;
     const mote__layer_weights *L = &net->weights.layers[s->layer];
-    size_t width = c->index_n_heads * c->index_head_dim;
+    size_t width = c->index_n_heads * c->index_head_dim, n = s->tile.n;
+    const float *x = p->x + s->tile.first * c->hidden_size;
     mote__linear_job jobs[2] = {
         { .w = &L->i_wq,
-          .x = mote__linear_input(net, &L->i_wq, p->query_low, p->batch->n_rows, p->rounded),
+          .x = mote__linear_input(net, &L->i_wq, p->query_low, n, p->rounded),
           .ldx = c->q_lora_rank,
-          .n_rows = p->batch->n_rows,
+          .n_rows = n,
           .y = p->index_query,
           .ldy = width },
         { .w = &L->i_w,
-          .x = p->x,
+          .x = x,
           .ldx = c->hidden_size,
-          .n_rows = p->batch->n_rows,
+          .n_rows = n,
           .y = p->index_weight,
           .ldy = c->index_n_heads },
     };
     int rc = mote__cpu_linear(p, jobs, 1);
     if (rc)
         return rc;
-    jobs[1].x = mote__linear_input(net, &L->i_w, p->x, p->batch->n_rows, p->rounded);
+    jobs[1].x = mote__linear_input(net, &L->i_w, x, n, p->rounded);
     if ((rc = mote__cpu_linear(p, jobs + 1, 1)))
         return rc;
-    mote__pool_for(net->pool, p->batch->n_rows, 1, finish_queries, s);
+    mote__threads_for(net->threads, n, 1, finish_queries, s);
     return 0;
 }
 
-int mote__cpu_select(mote__backend_pass *base, size_t layer)
+int mote__cpu_select(mote__backend_pass *base, size_t layer, mote__tile tile)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
     const mote__net *net = p->net;
@@ -434,6 +437,7 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer)
     const mote__layer_plan *plan = &net->plan[layer];
     struct select s = { .p = p,
                         .layer = layer,
+                        .tile = tile,
                         .source = (size_t)plan->source,
                         .ratio = plan->ratio,
                         .candidates = plan->candidates };
@@ -442,29 +446,28 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer)
         return rc;
     /* the row with most to score, and how many parts that makes where rows are fewer than threads
      */
-    size_t n_max = 0, most = 0, threads = (size_t)mote__pool_threads(net->pool);
-    for (size_t r = 0; r < p->batch->n_rows; r++) {
-        size_t n = (size_t)((p->batch->rows[r].pos + 1) / s.ratio);
+    size_t n_max = 0, most = 0, threads = (size_t)mote__threads_count(net->threads);
+    for (size_t r = 0; r < tile.n; r++) {
+        size_t n = (size_t)((row_of(&s, r)->pos + 1) / s.ratio);
         n_max = n > n_max ? n : n_max;
         if (uses_candidates(&s, r))
-            n = p->n_candidates[p->batch->rows[r].token] * c->candidate_block_size;
+            n = p->n_candidates[row_of(&s, r)->token] * c->candidate_block_size;
         most = n > most ? n : most;
     }
-    size_t most_parts = threads > 1 && p->batch->n_rows
-                            ? PARTS_A_THREAD * threads / p->batch->n_rows
-                            : 1;
+    size_t most_parts = threads > 1 && tile.n ? PARTS_A_THREAD * threads / tile.n : 1;
     size_t worth = most * c->index_n_heads * c->index_head_dim / PART;
     s.parts = worth < most_parts ? worth : most_parts;
     s.parts = s.parts > 1 ? s.parts : 1;
     /* room for as many parts as there can be from the start, so that a growing context finds it */
     size_t states = most_parts > 1 ? PARTS_A_THREAD * threads + 1 : threads,
-           runs = s.parts == 1 ? threads : p->batch->n_rows;
-    s.op_bytes = align64(sizeof(mote__topk)) + align64(mote__topk_bytes(p->topk_room)) +
+           runs = s.parts == 1 ? threads : tile.n;
+    s.op_bytes = mote__round64(sizeof(mote__topk)) + mote__round64(mote__topk_bytes(p->topk_room)) +
                  (s.candidates == MOTE_CAND_MAKE
-                      ? align64(mote__topk_bytes(c->candidate_topk_blocks))
+                      ? mote__round64(mote__topk_bytes(c->candidate_topk_blocks))
                       : 0);
     s.max_blocks = s.candidates == MOTE_CAND_MAKE
-                       ? align64((n_max + c->candidate_block_size - 1) / c->candidate_block_size)
+                       ? mote__round64((n_max + c->candidate_block_size - 1) /
+                                       c->candidate_block_size)
                        : 0;
     mote__buf *maxima = &p->block_maxima, *ops = &p->topk_states;
     if (mote__buf_reserve(ops, states * s.op_bytes) ||
@@ -473,10 +476,10 @@ int mote__cpu_select(mote__backend_pass *base, size_t layer)
     s.ops = ops->data;
     s.maxima = maxima->data;
     if (s.parts == 1) {
-        mote__pool_for(net->pool, p->batch->n_rows, 1, whole_rows, &s);
+        mote__threads_for(net->threads, tile.n, 1, whole_rows, &s);
     } else {
-        mote__pool_for(net->pool, p->batch->n_rows * s.parts, 1, row_parts, &s);
-        for (size_t r = 0; r < p->batch->n_rows; r++)
+        mote__threads_for(net->threads, tile.n * s.parts, 1, row_parts, &s);
+        for (size_t r = 0; r < tile.n; r++)
             merge_parts(&s, r);
     }
     return 0;

@@ -1,4 +1,5 @@
 #include "store/remote/cluster.h"
+#include "base/clock.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ void mote__cluster_deinit(mote__cluster *k)
 
 int mote__cluster_next_probe(mote__cluster *k)
 {
-    int64_t now = mote__now_ms(), next = -1;
+    int64_t now = mote__clock_ms(), next = -1;
     pthread_mutex_lock(&k->mutex);
     for (size_t i = 0; i < k->n_nodes; i++)
         if (k->nodes[i].down) {
@@ -136,7 +137,7 @@ static void node_failed(mote__client *c, int node, const char *why)
                   : n->delay_ms * 2 < k->max_retry_ms ? n->delay_ms * 2
                                                       : k->max_retry_ms;
     if (!was_down || c->probing)
-        n->retry_at = mote__now_ms() + n->delay_ms;
+        n->retry_at = mote__clock_ms() + n->delay_ms;
     n->down = 1;
     pthread_mutex_unlock(&k->mutex);
     if (!was_down && k->log) {
@@ -338,7 +339,7 @@ static int on_reply(void *ctx, mote__redis_waiting *w, redisReply *reply, const 
         break;
     case MOTE_REDIS_IGNORE: break;
     case MOTE_REDIS_ASK:
-        t->client->patience.since = mote__now_ms();
+        t->client->patience.since = mote__clock_ms();
         if (is_error && reply->len >= 6 && !memcmp(reply->str, "NOAUTH", 6)) {
             *why = "it wants a password";
             rc = -1;
@@ -384,7 +385,7 @@ static void turn_all(mote__client *c, int ms)
 
 void mote__client_begin(mote__client *c)
 {
-    c->patience.since = mote__now_ms();
+    c->patience.since = mote__clock_ms();
     for (int i = 0; i < MOTE_NODES; i++) {
         const char *why;
         mote__redis *r = c->connections[i];
@@ -446,7 +447,7 @@ void mote__client_probe(mote__client *c)
     int up = -1;
     for (int i = 0; i < (int)k->n_nodes; i++) {
         pthread_mutex_lock(&k->mutex);
-        int due = k->nodes[i].down && k->nodes[i].retry_at <= mote__now_ms();
+        int due = k->nodes[i].down && k->nodes[i].retry_at <= mote__clock_ms();
         pthread_mutex_unlock(&k->mutex);
         if (due) {
             mote__ask ask = { .state = MOTE_ASK_FAILED };

@@ -20,7 +20,7 @@
 
 enum { MOTE_SLOTS = 16384, MOTE_NODES = 128, MOTE_HOPS = 5 };
 
-/* CRC-16/XMODEM of the key, or of what stands between its first '{' and the next '}' if that is not
+/* CRC-16/XMODEM of the key, or of what is between its first '{' and the next '}' if that is not
  * empty; modulo 16,384. */
 unsigned mote__key_slot(const char *key, size_t n);
 /* "MOVED 3999 10.0.0.1:6381" or "ASK ...": 0, the slot, and the address in *to (host "": the one

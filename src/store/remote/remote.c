@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "store/impl.h"
+#include "base/clock.h"
 
 enum { TIMEOUT_MS = 200, SEND_TIMEOUT_MS = 1000, RETRY_MS = 5000, CLOSE_MS = 5000, SENDING = 4 };
 
@@ -193,11 +194,8 @@ static void *sender(void *arg)
             break;
         /* a server may go down meanwhile, and nobody wakes us then: look every second */
         if (!r->first) {
-            struct timespec t;
-            clock_gettime(CLOCK_MONOTONIC, &t);
-            int64_t ns = t.tv_nsec + (int64_t)1000000 * (due >= 0 && due < 1000 ? due + 1 : 1000);
-            t.tv_sec += ns / 1000000000;
-            t.tv_nsec = ns % 1000000000;
+            uint64_t ms = due >= 0 && due < 1000 ? (uint64_t)due + 1 : 1000;
+            struct timespec t = mote__clock_after(1000000 * ms);
             pthread_cond_timedwait(&r->wake, &r->mutex, &t);
             continue;
         }
@@ -207,7 +205,7 @@ static void *sender(void *arg)
             r->first = r->first->next;
         }
         r->last = r->first ? r->last : NULL;
-        int late = r->stop && mote__now_ms() > r->close_at;
+        int late = r->stop && mote__clock_ms() > r->close_at;
         pthread_mutex_unlock(&r->mutex);
         if (late || nobody_is_up(r)) {
             mote__count(&r->store->counts.remote_dropped, n);
@@ -296,7 +294,7 @@ static void close_tier(mote__remote *r)
         return;
     if (r->running) {
         pthread_mutex_lock(&r->mutex);
-        r->close_at = mote__now_ms() + r->close_ms;
+        r->close_at = mote__clock_ms() + r->close_ms;
         r->stop = 1;
         pthread_cond_signal(&r->wake);
         pthread_mutex_unlock(&r->mutex);

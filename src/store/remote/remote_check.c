@@ -9,6 +9,7 @@
 
 #include "store/impl.h"
 #include "store/remote/remote.h"
+#include "base/clock.h"
 
 enum { TIMEOUT_MS = 1000, PINGS = 7, PROBE_BYTES = 64 };
 
@@ -59,7 +60,7 @@ static redisReply *ask(mote__redis *r, const mote__patience *p, int n, const cha
     return reply;
 }
 
-/* What stands behind "name:" in the lines of INFO. */
+/* What follows "name:" in the lines of INFO. */
 static void info_field(char *dst, size_t n, const redisReply *info, const char *name)
 {
     const char *p = info && info->type == REDIS_REPLY_STRING ? strstr(info->str, name) : NULL;
@@ -79,26 +80,19 @@ static int by_value(const void *a, const void *b)
     return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
 }
 
-static double clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static void reach(found *f, const mote__server *server, int timeout_ms)
 {
     const char *why = "out of memory";
-    mote__patience p = { .since = mote__now_ms(), .ms = timeout_ms };
+    mote__patience p = { .since = mote__clock_ms(), .ms = timeout_ms };
     mote__redis *r = mote__alloc(NULL, MOTE_MEM_OTHER, sizeof *r);
     double ms[PINGS];
     int n = 0, open = r && !mote__redis_open(r, server, 1 << 20, &p, &why);
     for (; open && n < PINGS; n++) {
-        double began = clock_ms();
-        p.since = n ? mote__now_ms()
+        double began = 1e3 * mote__clock_s();
+        p.since = n ? mote__clock_ms()
                     : p.since; /* the first one has connecting and logging in before it */
         redisReply *reply = ask(r, &p, 1, (const char *[]){ "PING" }, &why);
-        ms[n] = clock_ms() - began;
+        ms[n] = 1e3 * mote__clock_s() - began;
         int refused = reply && reply->type == REDIS_REPLY_ERROR;
         if (refused)
             snprintf(f->failure, sizeof f->failure, "%s%.200s",

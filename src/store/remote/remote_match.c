@@ -1,5 +1,5 @@
-/* The remote tier's finding: go on along the chain, several blocks in flight, and judge them in
- * order, so that each stands on one that was verified in this walk. */
+/* The remote tier's finding: go on along the chain, several blocks in flight, and check them in
+ * order, so that the parent of each was verified in this walk. */
 #include <stdio.h>
 #include <string.h>
 

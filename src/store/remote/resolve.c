@@ -8,18 +8,12 @@
 #include <time.h>
 
 #include "base/mem.h"
-
-int64_t mote__now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+#include "base/clock.h"
 
 int mote__patience_left(const mote__patience *p)
 {
     int ms = p->hurry && atomic_load(p->hurry) && p->hurry_ms < p->ms ? p->hurry_ms : p->ms;
-    int64_t left = p->since + ms - mote__now_ms();
+    int64_t left = p->since + ms - mote__clock_ms();
     return left < 0 ? 0 : (int)left;
 }
 
@@ -111,12 +105,8 @@ int mote__resolve(mote__addresses *a, const char *host, unsigned port, const mot
     else
         l->refs--;
     while (started && !l->done && mote__patience_left(p)) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
         /* in small steps: one may be told to hurry meanwhile */
-        t.tv_nsec += 20000000;
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
+        struct timespec t = mote__clock_after(20000000);
         pthread_cond_timedwait(&l->found, &l->mutex, &t);
     }
     int rc = l->done && !l->rc && l->addresses.n ? 0 : -1;

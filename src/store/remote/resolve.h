@@ -15,7 +15,6 @@ typedef struct mote__patience {
     const _Atomic int *hurry;
 } mote__patience;
 /* of a clock that only goes forward */
-int64_t mote__now_ms(void);
 /* ms, 0: over */
 int mote__patience_left(const mote__patience *p);
 

@@ -1,21 +1,21 @@
-#include "cli/stops.h"
+#include "talk/stops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void cli_stops_init(cli_stops *s, const char *const *strings, size_t n)
+void talk_stops_init(talk_stops *s, const char *const *strings, size_t n)
 {
-    *s = (cli_stops){ .strings = strings, .n = n };
+    *s = (talk_stops){ .strings = strings, .n = n };
 }
 
-void cli_stops_deinit(cli_stops *s)
+void talk_stops_deinit(talk_stops *s)
 {
     free(s->held);
     free(s->out);
-    *s = (cli_stops){ 0 };
+    *s = (talk_stops){ 0 };
 }
 
-static const char *release(cli_stops *s, size_t n, size_t *n_certain)
+static const char *release(talk_stops *s, size_t n, size_t *n_certain)
 {
     memcpy(s->out, s->held, n);
     s->out[n] = 0;
@@ -25,7 +25,7 @@ static const char *release(cli_stops *s, size_t n, size_t *n_certain)
     return s->out;
 }
 
-const char *cli_stops_push(cli_stops *s, const char *text, size_t n, size_t *n_certain)
+const char *talk_stops_push(talk_stops *s, const char *text, size_t n, size_t *n_certain)
 {
     *n_certain = 0;
     if (s->hit)
@@ -62,7 +62,7 @@ const char *cli_stops_push(cli_stops *s, const char *text, size_t n, size_t *n_c
     return release(s, s->hit ? best_at : hold_at, n_certain);
 }
 
-const char *cli_stops_finish(cli_stops *s, size_t *n_certain)
+const char *talk_stops_finish(talk_stops *s, size_t *n_certain)
 {
     *n_certain = 0;
     if (s->hit || !s->held)

@@ -1,4 +1,4 @@
-/* What tending asks of the index: whole tables in one pass each, so that it takes time in
+/* What maintenance asks of the index: whole tables in one pass each, so that it takes time in
  * proportion to what there is. */
 #include <string.h>
 

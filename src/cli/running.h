@@ -1,16 +1,18 @@
-/* What the commands that run a model share: opening it with the common options, generating tokens
- * with stop strings, and telling speeds and memory. */
-#ifndef MOTE_CLI_GEN_H
-#define MOTE_CLI_GEN_H
+/* What the commands that run a model share: opening it with the common options, feeding a session
+ * with progress, sampling options, and telling speeds and memory. */
+#ifndef MOTE_CLI_RUNNING_H
+#define MOTE_CLI_RUNNING_H
 
 #include <jansson.h>
 #include <mote/mote.h>
 
 #include "cli/opts.h"
-#include "cli/stops.h"
 
-/* ids_only: a tokenizer.json that cannot be used is as none. */
-int cli_model_open(mote_model **model, mote_model_info *info, const char *path, const cli_args *a,
+/* Read the file of --profile, if there is one: a->kv are its formats then. path: the model's
+ * folder, which the profile must have been made for; NULL: not looked at. */
+int cli_profile_load(cli_args *a, const char *path, mote_err *err);
+/* Profile and model. ids_only: a tokenizer.json that cannot be used is as none. */
+int cli_model_open(mote_model **model, mote_model_info *info, const char *path, cli_args *a,
                    int ids_only, mote_err *err);
 /* An error about formats of the cache is one of the option (or of the profile) that gave them: says
  * so in *err, and makes *status CLI_USAGE where the option itself is wrong. Any other error stays
@@ -20,54 +22,6 @@ void cli_kv_error(const char *option, const cli_args *a, int *status, mote_err *
  * called. */
 int cli_session_create(mote_session **session, mote_model *model, const cli_args *a,
                        size_t max_context, int *status, mote_err *err);
-
-typedef enum cli_finish {
-    CLI_FINISH_LENGTH,
-    CLI_FINISH_EOS,
-    CLI_FINISH_STOP,
-    CLI_FINISH_CONTEXT,
-    CLI_FINISH_INTERRUPTED
-} cli_finish;
-/* "length", "eos", "stop", "context", "interrupted" */
-extern const char *const cli_finish_names[];
-
-typedef struct cli_gen_params {
-    mote_sample_params sample;
-    /* tokens at most */
-    size_t n_max;
-    int ignore_eos;
-    const char *const *stops;
-    size_t n_stops;
-    /* alternatives per token; 0 with want_logprobs: the token's own */
-    size_t n_logprobs;
-    int want_logprobs;
-    /* Text as it becomes certain (never half a character, never a part of a stop string); id is the
-     * token that released it. Without a tokenizer the text is the ids, separated by spaces. n_bytes
-     * of it, never 0; zero bytes may be among them. Non-zero ends the generation. */
-    int (*on_text)(void *ctx, const char *text, size_t n_bytes);
-    /* In place of on_text, and without stop strings: each token. Non-zero ends the generation. */
-    int (*on_token)(void *ctx, int32_t id);
-    void *ctx;
-} cli_gen_params;
-
-typedef struct cli_gen_result {
-    /* owned; what was sampled, an ending EOS left out */
-    int32_t *ids;
-    size_t n_ids;
-    /* how many of them the session holds (the last is not needed) */
-    size_t n_fed;
-    cli_finish finish;
-    /* of the n_steps decode steps */
-    double seconds;
-    size_t n_steps;
-    /* owned; an array, or NULL when not asked for */
-    json_t *logprobs;
-} cli_gen_result;
-
-/* The session must hold the logits of its last token. Ctrl-C is a finish, not an error. */
-int cli_generate(mote_model *model, mote_session *session, const mote_model_info *info,
-                 const cli_gen_params *params, cli_gen_result *result, mote_err *err);
-void cli_gen_result_deinit(cli_gen_result *result);
 
 /* Feed ids with progress on the terminal; *seconds (may be NULL) and *scratch_peak (may be NULL;
  * the largest scratch seen between chunks) are added to. */
@@ -82,6 +36,11 @@ json_t *cli_memory_json(const mote_memory *m, size_t scratch_peak);
 json_t *cli_kv_json(const mote_session *session);
 void cli_print_cache(FILE *f, const mote_session *session, const char *kv);
 void cli_print_memory(FILE *f, const mote_memory *m, size_t scratch_peak);
+/* Where the matrices that every token uses lie: "copy", "map", or "mixed". */
+const char *cli_weights_word(const mote_model_info *info);
+/* The same by group, with bytes in the files: one line, or {group: {bytes, placed}}. */
+void cli_print_placed(FILE *f, const mote_model_info *info);
+json_t *cli_placed_json(const mote_model_info *info);
 
 /* A seed nobody chose. */
 uint64_t cli_random_seed(void);

@@ -1,8 +1,8 @@
 /* How long gc and rm --all take by the number of blocks: flat per block, or not. Not part of the
  * tests.
  *
- *   store-tend-time DIR [ROUNDS]      DIR must not exist and is removed; default 3 rounds, of which
- * the median is told
+ *   store-maintain-time DIR [ROUNDS]      DIR must not exist and is removed; default 3 rounds, of
+ * which the median is told
  *
  * Blocks of 4,096 bytes in chains of 100, put in small commits; gc to half of them, then rm --all
  * of the rest. Of the same machine in the same run: one pass over the index (limit), which nothing
@@ -105,7 +105,7 @@ static void run(void **state)
 int main(int argc, char **argv)
 {
     if (argc < 2 || !access(argv[1], F_OK)) {
-        fprintf(stderr, "store-tend-time DIR [ROUNDS]; DIR must not exist\n");
+        fprintf(stderr, "store-maintain-time DIR [ROUNDS]; DIR must not exist\n");
         return 2;
     }
     snprintf(f.dir, sizeof f.dir, "%s", argv[1]);

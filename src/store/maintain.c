@@ -1,4 +1,4 @@
-/* The public functions that tend a store: gc, rm. */
+/* The public functions that maintain a store: gc, rm. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include "base/json_put.h"
 #include "store/catalog.h"
+#include "base/path.h"
 
 /* ---- gc ---- */
 
@@ -82,7 +83,7 @@ static int drop_empty_segments(mote__store *s, uint64_t *n)
         gone = 0;
     }
     for (size_t i = 0; i < ours; i++) {
-        char name[32], path[4200];
+        char name[32], path[MOTE_PATH_ROOM];
         mote__segment_name(name, e.ids[i]);
         mote__store_path(s, path, name);
         if (i < gone && e.files[i]) /* without one, what is called so is not ours */
@@ -225,7 +226,7 @@ static int remove_strays(mote__store *s)
     DIR *d = opendir(s->dir);
     int n = 0;
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char path[4200];
+        char path[MOTE_PATH_ROOM];
         struct stat st;
         mote__snap_entry p;
         uint8_t key[MOTE_STORE_ID];
