@@ -239,7 +239,8 @@ int cli_chat_answer(chat *c)
                     cli_count(n_ids).s, loop.n_steps ? ", " : "",
                     loop.n_steps ? cli_fixed((double)loop.n_steps / loop.seconds, 1).s : "",
                     loop.n_steps ? " tokens/s" : "");
-        if (!c->interactive && finish == TALK_CANCELLED)
+        /* not where it ended because nobody could be shown it */
+        if (!c->interactive && finish == TALK_CANCELLED && !r.status)
             status = CLI_INTERRUPTED;
         status = status ? status : kept;
     } else {

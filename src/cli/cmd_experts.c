@@ -34,7 +34,7 @@ static const cli_usage usage = {
               "experts that the cache holds, all layers together; default "
               "700,1600,2500,3000,4000,5000,6000" },
             { O_HALF_LIFE, "half-life", "X",
-              "of the score, in decoded tokens; default: 2.5 x slots / experts of a token" },
+              "of the score, in decoded tokens; default: 2.5 x slots / experts of a token - 1.5" },
             { O_SEED, "seed", "N", "of the generator and the draws; default 1" },
             CLI_ROW_JSON,
             CLI_ROW_END,

@@ -70,14 +70,6 @@ static void collect(replay *p, size_t first, size_t end)
     }
 }
 
-static size_t rows_of(const lab_trace *t, size_t first, size_t end)
-{
-    size_t n = 0;
-    for (size_t i = first; i < end; i++)
-        n += t->records[i].n_rows;
-    return n;
-}
-
 static void count(replay *p, int hit)
 {
     *(p->is_prompt ? &p->r->prompt_uses : &p->r->decode_uses) += 1;
@@ -174,13 +166,9 @@ static int run_slots(replay *p)
     p->older[p->n_slots] = p->newer[p->n_slots] = (uint32_t)p->n_slots;
     for (size_t i = 0, end; i < t->n_records; i = end) {
         end = group_end(t, i);
-        if (p->policy == LAB_POLICY_SCORE) {
-            if (t->records[i].begins_pass)
-                mote__score_tick(&p->score, rows_of(t, i, end), t->records[i].is_prompt);
-            for (size_t k = i; k < end; k++)
-                mote__score_use(&p->score, t->records[k].layer, t->ids + t->records[k].first_id,
-                                t->records[k].n_rows, t->n_per_token, t->records[k].is_prompt);
-        }
+        for (size_t k = i; k < end && p->policy == LAB_POLICY_SCORE; k++)
+            mote__score_use(&p->score, t->records[k].layer, t->ids + t->records[k].first_id,
+                            t->records[k].n_rows, t->n_per_token, t->records[k].is_prompt);
         collect(p, i, end);
         run_group(p);
     }

@@ -4,10 +4,11 @@
  *
  *   score(t) = sum over uses at times u <= t of 2^-((t - u) / half_life)
  *
- * Time is counted in decoded tokens; a prompt's token is a quarter of one, so that a long prompt is
- * remembered as a whole. Prompts teach and do not flush: their rows count like others, but an
- * expert that a prompt read enters only in place of one with a lower score. What a decode step read
- * always enters.
+ * Each layer has its own time: the decoded tokens it ran for. So layers that are still to come in a
+ * pass do not look older than those that are done. A prompt's token is a quarter of a decoded one,
+ * so that a long prompt is remembered as a whole. Prompts teach and do not flush: their rows count
+ * like others, but an expert that a prompt read enters only in place of one with a lower score.
+ * What a decode step read always enters.
  *
  * The choice moves bytes, never results. Same calls and same seed: same choices (on one machine:
  * exp2 is the C library's). One thread. Nothing is allocated after init. */
@@ -17,11 +18,15 @@
 #include "base/mem.h"
 
 typedef struct mote__score {
-    /* [n_layers][n_experts] score times 2^now, so that time passes without touching the table */
-    double *scaled; /* owned */
+    /* [n_layers][n_experts] score times 2^now of the layer, so that time passes without touching
+     * the table; owned */
+    double *scaled;
+    struct mote__score_time {
+        double now;    /* half-lives since the layer's last rescale */
+        double factor; /* 2^-now */
+    } * time;          /* [n_layers], in the same memory */
     size_t n_layers, n_experts;
     double half_life; /* decoded tokens */
-    double now;       /* half-lives since the last rescale */
     uint64_t random;
     mote__meter *meter; /* borrowed, may be NULL */
 } mote__score;
@@ -43,16 +48,15 @@ static inline uint32_t mote__score_key(const mote__score *s, size_t layer, size_
     return (uint32_t)(layer * s->n_experts + expert);
 }
 
-/* A pass over n_tokens consecutive tokens begins: before its first layer. */
-void mote__score_tick(mote__score *s, size_t n_tokens, int is_prompt);
-/* Rows of the pass used experts of `layer`: ids[n_rows][n_per_row]. The last row is the pass's last
- * token, the row before it the token before it. is_prompt: as in tick. */
+/* n_rows consecutive tokens used experts of `layer`: ids[n_rows][n_per_row], the last row is the
+ * latest. */
 void mote__score_use(mote__score *s, size_t layer, const uint16_t *ids, size_t n_rows,
                      size_t n_per_row, int is_prompt);
-/* Score at the last token. */
+/* Score after the last use of its layer. */
 double mote__score_of(const mote__score *s, uint32_t key);
 
-/* The slot to empty: the lowest score among a few slots drawn at random. keys[n_slots]: whose
+/* The slot to empty: the lowest score among a few slots drawn at random, or among all of a small
+ * cache. keys[n_slots]: whose
  * expert a slot holds; kept[n_slots]: non-zero where it must stay (in use, being read, empty). A
  * slot that may be emptied is always found if there is one. -1: there is none. */
 enum { MOTE_SCORE_DRAWS = 32 };

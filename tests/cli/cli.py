@@ -1051,14 +1051,14 @@ def experts_are_recorded_and_replayed():
     argv = ("run", NANO, "-p", open(HELDOUT).read(1500), "-n", 60, "--temp", 0, "--ignore-eos")
     plain, traced = good(*argv), good(*argv, "--experts-trace", trace)
     expect(plain.out == traced.out and plain.err == traced.err == "", "recording changed the run")
-    j = good_json("experts", trace, "--slots", "24,48,144", "--json")
+    j = good_json("experts", trace, "--slots", "24,36,48,144", "--json")
     read = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "trace_read.py"), "--sums", trace], capture_output=True, check=True)
     sums = json.loads(read.stdout)
     for row in j["rows"]:
         told = {**j["trace"], "prompt_uses": row["prompt_uses"], "decode_uses": row["decode_uses"]}
         expect(told == sums, f"{told}, the other reader {sums}")
     expect(sums["decode_tokens"] == 59 and sums["layers"] == 12 and sums["expert_bytes"] == 52224, str(sums))
-    for slots in (24, 48, 144):
+    for slots in (24, 36, 48, 144):
         hit = {r["policy"]: r["hit"] for r in j["rows"] if r["slots"] == slots}
         expect(list(hit) == ["lru", "lru-random", "score", "optimum"], str(hit))
         expect(hit["lru"] <= hit["score"] <= hit["optimum"] <= 1, str(hit))

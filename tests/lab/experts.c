@@ -198,6 +198,46 @@ static void room_for_all_misses_once(void **state)
     lab_trace_deinit(&t);
 }
 
+/* n passes of one layer, each with rows of the experts first .. first + 2. */
+static void add_passes(lab_trace *t, size_t n, int is_prompt, uint16_t first)
+{
+    for (size_t i = 0; i < n; i++) {
+        lab_trace_record rec = { .n_rows = is_prompt ? 2 : 1,
+                                 .is_prompt = (uint8_t)is_prompt,
+                                 .begins_pass = 1 };
+        uint16_t *ids;
+        mote_err err;
+        assert_int_equal(lab_trace_add(t, &rec, &ids, &err), 0);
+        for (uint16_t k = 0; k < rec.n_rows * 3; k++)
+            ids[k] = (uint16_t)(first + k % 3);
+    }
+}
+
+/* What a decode step read does not push out what it read before; a prompt's experts with fewer uses
+ * than those that are there do not enter. */
+static void steps_keep_theirs_and_prompts_ask(void **state)
+{
+    (void)state;
+    lab_trace t = { .n_layers = 1, .n_experts = 9, .n_per_token = 3 };
+    add_passes(&t, 10, 0, 0); /* misses 3 */
+    add_passes(&t, 2, 0, 3);  /* misses 3, then hits though all have fewer uses */
+    lab_replay_params params = { .n_slots = 3, .half_life = 1000, .seed = 1 };
+    lab_replay_result r;
+    mote_err err;
+    assert_int_equal(lab_replay(&r, &t, LAB_POLICY_SCORE, &params, &err), 0);
+    assert_int_equal(r.decode_misses, 6);
+    lab_trace_deinit(&t);
+    t = (lab_trace){ .n_layers = 1, .n_experts = 9, .n_per_token = 3 };
+    add_passes(&t, 10, 0, 0); /* misses 3 */
+    add_passes(&t, 1, 1, 6);
+    add_passes(&t, 1, 0, 0); /* hits */
+    add_passes(&t, 6, 1, 6); /* taught: more uses now */
+    add_passes(&t, 1, 0, 6); /* hits */
+    assert_int_equal(lab_replay(&r, &t, LAB_POLICY_SCORE, &params, &err), 0);
+    assert_int_equal(r.decode_misses, 3);
+    lab_trace_deinit(&t);
+}
+
 /* ---- the generator ---- */
 
 static double hit(const lab_trace *t, lab_policy policy, size_t n_slots)
@@ -314,6 +354,7 @@ int main(void)
         cmocka_unit_test(optimum_is_the_best_there_is),
         cmocka_unit_test(lru_is_lru),
         cmocka_unit_test(room_for_all_misses_once),
+        cmocka_unit_test(steps_keep_theirs_and_prompts_ask),
         cmocka_unit_test(generator_has_the_public_figures),
         cmocka_unit_test(score_beats_lru_after_prompts),
         cmocka_unit_test(traces_are_read),

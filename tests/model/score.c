@@ -13,7 +13,7 @@ typedef struct uses {
         double time;
     } at[20000];
     size_t n;
-    double now;
+    double now[LAYERS];
 } uses;
 
 static double exact(const uses *u, uint32_t key, double half_life)
@@ -21,7 +21,7 @@ static double exact(const uses *u, uint32_t key, double half_life)
     double sum = 0;
     for (size_t i = 0; i < u->n; i++)
         if (u->at[i].key == key)
-            sum += exp2(-(u->now - u->at[i].time) / half_life);
+            sum += exp2(-(u->now[key / EXPERTS] - u->at[i].time) / half_life);
     return sum;
 }
 
@@ -37,20 +37,19 @@ static void scores_are_decayed_counts(void **state)
         mote_err err;
         assert_int_equal(mote__score_init(&s, LAYERS, EXPERTS, half_life, seed, NULL, &err), 0);
         u.n = 0;
-        u.now = 0;
+        memset(u.now, 0, sizeof u.now);
         for (int pass = 0; pass < 60; pass++) {
             int is_prompt = rnd_below(&r, 4) == 0;
             size_t n_rows = is_prompt ? 1 + rnd_below(&r, 30) : 1;
             double token = is_prompt ? 0.25 : 1;
-            mote__score_tick(&s, n_rows, is_prompt);
-            u.now += token * (double)n_rows;
             for (size_t layer = 0; layer < LAYERS; layer++) {
                 size_t live = 1 + rnd_below(&r, n_rows); /* the last rows, as in the decoder */
                 uint16_t ids[30 * PER_ROW];
+                u.now[layer] += token * (double)live;
                 for (size_t i = 0; i < live * PER_ROW; i++) {
                     ids[i] = (uint16_t)rnd_below(&r, EXPERTS);
                     u.at[u.n].key = mote__score_key(&s, layer, ids[i]);
-                    u.at[u.n++].time = u.now - token * (double)(live - 1 - i / PER_ROW);
+                    u.at[u.n++].time = u.now[layer] - token * (double)(live - 1 - i / PER_ROW);
                 }
                 mote__score_use(&s, layer, ids, live, PER_ROW, is_prompt);
             }
@@ -164,9 +163,9 @@ static void memory_is_metered(void **state)
     mote_err err;
     fill(&s, 1, &meter);
     assert_int_equal(atomic_load(&meter.n_allocs), 1);
-    assert_int_equal(atomic_load(&meter.bytes[MOTE_MEM_OTHER]), 256 * sizeof(double));
+    assert_int_equal(atomic_load(&meter.bytes[MOTE_MEM_OTHER]), 256 * sizeof(double) + 64);
     for (int i = 0; i < 1000; i++)
-        mote__score_tick(&s, 1000000, 0);
+        mote__score_use(&s, 0, &(uint16_t){ 3 }, 1, 1, 0);
     assert_int_equal(atomic_load(&meter.n_allocs), 1);
     mote__score_deinit(&s);
     assert_int_equal(mote__meter_total(&meter), 0);
