@@ -76,7 +76,7 @@ step_asan() {
     build_and_test "--no-suite heavy" build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=2
 }
 # what uses threads; the rest would only be slow
-threaded="base/threads engine/beside io/reads model/bits model/dense model/trace kern/linear kern/kern store/store store/remote"
+threaded="base/threads engine/beside io/reads model/streamed model/bits model/dense model/trace kern/linear kern/kern store/store store/remote"
 step_tsan() {
     note "TSan"
     targets=$(for t in $threaded; do

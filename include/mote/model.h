@@ -72,11 +72,18 @@ MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
 /* ---- model ---- */
 typedef struct mote_model mote_model;
 typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
-/* Where matrices lie: copied into huge pages (faster to read), or read from the mapped files.
- * Results never depend on it. AUTO copies groups in the order below, that of use, as long as the
- * copies take at most half of the free memory and at most 32 GiB; it maps embedding and Engram
- * tables, of which a token reads some rows. */
-typedef enum mote_weights { MOTE_WEIGHTS_AUTO, MOTE_WEIGHTS_COPY, MOTE_WEIGHTS_MAP } mote_weights;
+/* Where matrices lie: copied into huge pages (faster to read), read from the mapped files, or
+ * (routed experts only) streamed: read from the files past the page cache when a layer wants them
+ * and kept in as many slots as `expert_ram` has room for. Results never depend on it. AUTO copies
+ * groups in the order below, that of use, as long as the copies take at most half of the free
+ * memory and at most 32 GiB; experts that do not fit are streamed; embedding and Engram tables, of
+ * which a token reads some rows, are mapped. */
+typedef enum mote_weights {
+    MOTE_WEIGHTS_AUTO,
+    MOTE_WEIGHTS_COPY,
+    MOTE_WEIGHTS_MAP,
+    MOTE_WEIGHTS_STREAM
+} mote_weights;
 typedef enum mote_weight_group {
     MOTE_GROUP_DENSE,   /* attention, indexer, routers, feed-forward parts without experts */
     MOTE_GROUP_SHARED,  /* shared experts */
@@ -98,6 +105,9 @@ typedef struct mote_model_params {
     mote_weights weights;
     /* by group; AUTO: as `weights` says */
     mote_weights place[MOTE_GROUP_ROOM];
+    /* bytes for streamed experts; 0: the memory that is free when the rest is loaded, less 4 GiB
+     * (less a tenth where that is under 32 GiB) */
+    uint64_t expert_ram;
     int no_tokenizer; /* 1: do not look for tokenizer.json (ids only) */
     /* 1: one that cannot be used is as none; mote_model_info.tokenizer_error says why */
     int tokenizer_optional;
@@ -144,7 +154,15 @@ typedef struct mote_model_stats {
     uint64_t finished, failed;    /* prompts, drawn tokens among them */
     double step_s, decode_step_s; /* time of all passes, and of those without prompts */
     uint64_t most_rows;           /* of a pass */
-    uint64_t reserved[8];         /* zeros: mote.h, "Structs" */
+    /* streamed experts; all 0 without. wanted = hits (there) + guessed (there or on the way because
+     * of a guess) + read */
+    uint64_t experts_wanted, experts_hits, experts_guessed, experts_read, experts_guesses;
+    uint64_t expert_read_bytes, expert_guess_bytes; /* from the files */
+    double expert_wait_s;                           /* layers waited for reads */
+    double expert_busy_s;                           /* with a read in flight */
+    size_t expert_slots, expert_slot_bytes;
+    int experts_direct;   /* 1: past the page cache */
+    uint64_t reserved[8]; /* zeros: mote.h, "Structs" */
 } mote_model_stats;
 /* path: a checkpoint folder in the published layout (config.json, *.safetensors, tokenizer.json),
  * or one of a Llama-style model (docs/config.md). params NULL = defaults. */

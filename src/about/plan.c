@@ -337,7 +337,7 @@ static json_t *paging_json(const mote__plan *p, const mote__plan_cache *c, uint6
 /* What opening the model would do with its weights if so much memory were free. */
 static json_t *groups_placed_json(const mote__plan *p, uint64_t available)
 {
-    static const char *const words[] = { "auto", "copy", "map" };
+    static const char *const words[] = { "auto", "copy", "map", "stream" };
     json_t *o = json_object();
     mote_weights placing[MOTE_WEIGHT_GROUPS] = { 0 };
     mote__place_choose(placing, p->placed, available);

@@ -24,6 +24,7 @@ typedef struct mote_bench_params {
     int n_threads, runs;
     /* of `model`; everything else lies in huge pages */
     mote_weights weights, place[MOTE_WEIGHT_GROUPS];
+    uint64_t expert_ram;
     /* 1: tiny shapes, in seconds: does it work, not how fast */
     int quick;
     mote_progress progress; /* may be NULL */

@@ -170,6 +170,7 @@ int cli_bench(int argc, char **argv)
     p.texts = texts;
     p.n_threads = a.n_threads;
     p.weights = a.weights;
+    p.expert_ram = a.expert_ram;
     memcpy(p.place, a.place, sizeof p.place);
 
     mote_err err = { 0 };

@@ -387,13 +387,15 @@ static void print_resident(const json_t *plan, const json_t *ram)
 /* What AUTO would do, group by group. */
 static void print_placed(const json_t *ram)
 {
-    static const char *const modes[] = { "copy", "map" }, *const words[] = { "copied", "mapped" };
+    static const char *const modes[] = { "copy", "stream", "map" }, *const words[] = { "copied",
+                                                                                       "streamed",
+                                                                                       "mapped" };
     json_t *groups = json_object_get(ram, "placed"), *group;
     const char *name;
     if (!json_is_object(groups))
         return;
     printf("  when it is opened: ");
-    for (int m = 0, any = 0; m < 2; m++) {
+    for (int m = 0, any = 0; m < 3; m++) {
         int here = 0;
         json_object_foreach(groups, name, group)
         {

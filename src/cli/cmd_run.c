@@ -260,9 +260,10 @@ typedef struct outcome {
     json_t *logprobs; /* borrowed, or NULL */
 } outcome;
 
-static json_t *result_json(const request *q, const cli_args *a, const mote_model_info *info,
-                           const mote_session *session, const outcome *r, const mote_restored *from,
-                           const char *text, size_t n_text, double prefill_s, const mote_memory *m,
+static json_t *result_json(const request *q, const cli_args *a, const mote_model *model,
+                           const mote_model_info *info, const mote_session *session,
+                           const outcome *r, const mote_restored *from, const char *text,
+                           size_t n_text, double prefill_s, const mote_memory *m,
                            size_t scratch_peak)
 {
     json_t *tokens = json_array();
@@ -292,6 +293,7 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     json_object_set_new(o, "math", json_string(cli_math_names[a->math]));
     json_object_set_new(o, "weights", json_string(cli_weights_word(info)));
     json_object_set_new(o, "placed", cli_placed_json(info));
+    json_object_set_new(o, "experts", cli_streamed_json(model));
     json_object_set_new(o, "kv", mote__json_string(a->kv ? a->kv : info->kv));
     json_object_set_new(o, "kv_bytes_per_token", cli_kv_json(session));
     json_object_set_new(o, "kv_window_bytes_per_sequence",
@@ -305,9 +307,10 @@ static json_t *result_json(const request *q, const cli_args *a, const mote_model
     return o;
 }
 
-static void print_stats(const request *q, const cli_args *a, const mote_model_info *info,
-                        const mote_session *session, const outcome *r, const mote_restored *from,
-                        double prefill_s, const mote_memory *m, size_t scratch_peak)
+static void print_stats(const request *q, const cli_args *a, const mote_model *model,
+                        const mote_model_info *info, const mote_session *session, const outcome *r,
+                        const mote_restored *from, double prefill_s, const mote_memory *m,
+                        size_t scratch_peak)
 {
     size_t computed = q->n_ids - from->reused_tokens;
     fprintf(stderr, "\nprompt      %s tokens, %s computed, %s tokens/s (%s prefill)\n",
@@ -329,6 +332,7 @@ static void print_stats(const request *q, const cli_args *a, const mote_model_in
             talk_finish_name(r->finish), (unsigned long long)q->gen.sample.seed);
     cli_print_cache(stderr, session, a->kv ? a->kv : info->kv);
     cli_print_placed(stderr, info);
+    cli_print_streamed(stderr, model);
     cli_print_memory(stderr, m, scratch_peak);
 }
 
@@ -441,14 +445,15 @@ int cli_run(int argc, char **argv)
     if (a.json && status == CLI_INTERRUPTED)
         cli_say("mote: interrupted");
     else if (a.json)
-        status = cli_print_json(result_json(&q, &a, &info, session, &r, &from, text ? text : "",
-                                            text_size, prefill_s, &m, scratch_peak),
+        status = cli_print_json(result_json(&q, &a, model, &info, session, &r, &from,
+                                            text ? text : "", text_size, prefill_s, &m,
+                                            scratch_peak),
                                 JSON_INDENT(2));
     if (r.finish == TALK_CONTEXT && !out.status)
         cli_say("mote: note: the text ends here because the context of %s tokens is full",
                 cli_count(q.max_context ? q.max_context : info.max_context).s);
     if (q.stats && !out.status)
-        print_stats(&q, &a, &info, session, &r, &from, prefill_s, &m, scratch_peak);
+        print_stats(&q, &a, model, &info, session, &r, &from, prefill_s, &m, scratch_peak);
 done:
     if (model && mote_model_trace_experts(model, NULL, &err))
         cli_say("mote: note: %s", err.message);

@@ -17,7 +17,7 @@
 const char *const cli_prefill_names[] = { "bounded", "exact", "full", NULL };
 const char *const cli_math_names[] = { "fp32", "published", NULL };
 /* as mote_weights */
-const char *const cli_weights_names[] = { "auto", "copy", "map", NULL };
+const char *const cli_weights_names[] = { "auto", "copy", "map", "stream", NULL };
 const char *const cli_replay_names[] = { "bounded", "exact", NULL };
 
 /* The end of a command line that asks for nothing to be run. */
@@ -123,8 +123,8 @@ static void read_places(cli_args *a)
                                         memcmp(cli_weights_names[m], mode + 1, n - n_name - 1)))
             m++;
         if (!cli_weights_names[m])
-            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy or map", a->name, (int)n, at,
-                            name);
+            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy, map or (experts) stream",
+                            a->name, (int)n, at, name);
         a->place[g] = (mote_weights)m;
         if (at[n] == ',' && !at[n + 1])
             cli_usage_error(a, "%s: nothing follows the last comma", a->name);
@@ -164,6 +164,7 @@ int cli_next(cli_args *a)
         case CLI_O_JSON: a->json = 1; break;
         case CLI_O_WEIGHTS: a->weights = (mote_weights)cli_choice(a, cli_weights_names); break;
         case CLI_O_PLACE: read_places(a); break;
+        case CLI_O_EXPERT_RAM: a->expert_ram = cli_size(a); break;
         case CLI_O_MATH: a->math = (mote_math)cli_choice(a, cli_math_names); break;
         case CLI_O_PREFILL: a->prefill = (mote_prefill)cli_choice(a, cli_prefill_names); break;
         case CLI_O_KV:

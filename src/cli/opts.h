@@ -34,7 +34,8 @@ enum {
     CLI_O_SVG,
     CLI_O_HTML,
     CLI_O_WEIGHTS,
-    CLI_O_PLACE
+    CLI_O_PLACE,
+    CLI_O_EXPERT_RAM
 };
 #define CLI_ROW_HELP                                  \
     {                                                 \
@@ -77,16 +78,21 @@ enum {
             "fp32 (default): activations in FP32, the same bits for any threads and CPU;\n" \
             "published: rounded to BF16 and FP8 where the published inference rounds"       \
     }
-#define CLI_ROW_WEIGHTS                                                                       \
-    { CLI_O_WEIGHTS, "weights", "MODE",                                                       \
-      "where the matrices of the model lie; results do not depend on it:\n"                   \
-      "copy: in huge pages, filled while opening; map: in the mapped files;\n"                \
-      "auto (default): group by group, copy if that takes at most half of the free\n"         \
-      "memory and at most 32 GiB; embedding and Engram tables are mapped" },                  \
-    {                                                                                         \
-        CLI_O_PLACE, "place", "GROUP=MODE,...",                                               \
-            "the same for single groups of weights: dense, shared (experts), head, experts\n" \
-            "(routed), embed, engram"                                                         \
+#define CLI_ROW_WEIGHTS                                                                          \
+    { CLI_O_WEIGHTS, "weights", "MODE",                                                          \
+      "where the matrices of the model lie; results do not depend on it:\n"                      \
+      "copy: in huge pages, filled while opening; map: in the mapped files; stream: as\n"        \
+      "auto, but experts are read from the files when a layer wants them;\n"                     \
+      "auto (default): group by group, copy if that takes at most half of the free\n"            \
+      "memory and at most 32 GiB, stream experts otherwise; embedding and Engram tables\n"       \
+      "are mapped" },                                                                            \
+        { CLI_O_PLACE, "place", "GROUP=MODE,...",                                                \
+          "the same for single groups of weights: dense, shared (experts), head, experts\n"      \
+          "(routed), embed, engram" },                                                           \
+    {                                                                                            \
+        CLI_O_EXPERT_RAM, "expert-ram", "SIZE",                                                  \
+            "memory for streamed experts; default: what is free when the rest is loaded, less\n" \
+            "4 GiB"                                                                              \
     }
 #define CLI_ROW_PREFILL                                                                      \
     {                                                                                        \
@@ -121,6 +127,7 @@ typedef struct cli_args {
     mote_math math;
     mote_prefill prefill;
     mote_weights weights, place[MOTE_WEIGHT_GROUPS];
+    uint64_t expert_ram;
     char *operands[CLI_MAX_OPERANDS];
     int n_operands;
 } cli_args;

@@ -41,6 +41,7 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
     mote_model_params params = { .n_threads = a->n_threads,
                                  .math = a->math,
                                  .weights = a->weights,
+                                 .expert_ram = a->expert_ram,
                                  .tokenizer_optional = ids_only,
                                  .progress = cli_progress_open };
     memcpy(params.place, a->place, sizeof params.place);
@@ -149,9 +150,9 @@ const char *cli_weights_word(const mote_model_info *info)
 
 void cli_print_placed(FILE *f, const mote_model_info *info)
 {
-    static const char *const words[] = { NULL, "copied", "mapped" };
+    static const char *const words[] = { NULL, "copied", "mapped", "streamed" };
     const char *before = "weights     ";
-    for (int how = MOTE_WEIGHTS_COPY; how <= MOTE_WEIGHTS_MAP; how++) {
+    for (int how = MOTE_WEIGHTS_COPY; how <= MOTE_WEIGHTS_STREAM; how++) {
         const char *lead = words[how];
         for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
             if (!info->group_bytes[g] || info->placed[g] != (mote_weights)how)
@@ -165,6 +166,39 @@ void cli_print_placed(FILE *f, const mote_model_info *info)
         before = lead == words[how] ? before : "; ";
     }
     fprintf(f, "\n");
+}
+
+void cli_print_streamed(FILE *f, const mote_model *model)
+{
+    mote_model_stats s;
+    mote_model_get_stats(model, &s);
+    if (!s.expert_slots)
+        return;
+    double wanted = s.experts_wanted ? (double)s.experts_wanted : 1,
+           read = (double)(s.expert_read_bytes + s.expert_guess_bytes);
+    fprintf(f, "experts     %s slots of %s; hit %s %%, guessed %s %%; read %s at %s/s (%s)",
+            cli_count(s.expert_slots).s, cli_bytes((double)s.expert_slot_bytes).s,
+            cli_fixed(100 * (double)s.experts_hits / wanted, 1).s,
+            cli_fixed(100 * (double)s.experts_guessed / wanted, 1).s, cli_bytes(read).s,
+            s.expert_busy_s > 0 ? cli_bytes(read / s.expert_busy_s).s : "-",
+            s.experts_direct ? "direct" : "through the page cache");
+    fprintf(f, "; waited %s of %s s\n", cli_fixed(s.expert_wait_s, 2).s, cli_fixed(s.step_s, 2).s);
+}
+
+json_t *cli_streamed_json(const mote_model *model)
+{
+    mote_model_stats s;
+    mote_model_get_stats(model, &s);
+    if (!s.expert_slots)
+        return json_null();
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b}", "slots",
+                     (json_int_t)s.expert_slots, "slot_bytes", (json_int_t)s.expert_slot_bytes,
+                     "wanted", (json_int_t)s.experts_wanted, "hits", (json_int_t)s.experts_hits,
+                     "guessed", (json_int_t)s.experts_guessed, "read", (json_int_t)s.experts_read,
+                     "guesses", (json_int_t)s.experts_guesses, "read_bytes",
+                     (json_int_t)s.expert_read_bytes, "guess_bytes",
+                     (json_int_t)s.expert_guess_bytes, "wait_s", s.expert_wait_s, "busy_s",
+                     s.expert_busy_s, "step_s", s.step_s, "direct", s.experts_direct);
 }
 
 json_t *cli_placed_json(const mote_model_info *info)

@@ -41,6 +41,9 @@ const char *cli_weights_word(const mote_model_info *info);
 /* The same by group, with bytes in the files: one line, or {group: {bytes, placed}}. */
 void cli_print_placed(FILE *f, const mote_model_info *info);
 json_t *cli_placed_json(const mote_model_info *info);
+/* Streamed experts: how often they were there, what was read, what waited; nothing without. */
+void cli_print_streamed(FILE *f, const mote_model *model);
+json_t *cli_streamed_json(const mote_model *model);
 
 /* A seed nobody chose. */
 uint64_t cli_random_seed(void);

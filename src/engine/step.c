@@ -248,9 +248,10 @@ static void settle(struct part *part, int rc)
     for (size_t i = 0; i < part->n; i++) {
         mote_session *s = part->sessions[i];
         mote_stepped *r = part->stepped[i];
+        const char *why = rc ? mote__streamed_fault(s->model->net.streamed) : "";
         if (rc && !r->err.code)
             mote__fail(&r->err, rc, "the pass of %zu rows failed: %s", part->n_rows,
-                       mote_error_sentence(rc));
+                       *why ? why : mote_error_sentence(rc));
         if (r->err.code) {
             mote_session_drop(s);
             continue;

@@ -7,6 +7,7 @@
 #include "model/backend.h"
 #include "model/engram_hash.h"
 #include "model/experts.h"
+#include "model/streamed.h"
 #include "model/rope.h"
 #include "model/route_log.h"
 #include "model/weights.h"
@@ -45,6 +46,7 @@ typedef struct mote__net {
     /* where routed experts come from: `resident`, or somebody else's */
     mote__experts *experts;
     mote__resident_experts resident;
+    mote__streamed *streamed;   /* owned; NULL: they are not streamed */
     mote__route_log *route_log; /* owned; NULL: routing is not recorded */
     mote__kv_memory *kv_memory; /* of the blocks of all sequences */
     const mote__trace *trace;   /* borrowed, usually NULL */

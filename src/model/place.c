@@ -93,7 +93,10 @@ void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
             continue;
         uint64_t with = mote__add(all, bytes[g]);
         int fits = with <= available / 2 && with <= MOTE_AUTO_COPY_MOST;
-        placing[g] = fits && !is_table(g) ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+        placing[g] = is_table(g)               ? MOTE_WEIGHTS_MAP
+                     : fits                    ? MOTE_WEIGHTS_COPY
+                     : g == MOTE_GROUP_EXPERTS ? MOTE_WEIGHTS_STREAM
+                                               : MOTE_WEIGHTS_MAP;
         all = placing[g] == MOTE_WEIGHTS_COPY ? with : all;
     }
 }
@@ -217,6 +220,9 @@ int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT
     uint64_t bytes[MOTE_WEIGHT_GROUPS];
     mote_weights chosen[MOTE_WEIGHT_GROUPS];
     memcpy(chosen, placing, sizeof chosen);
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+        if (chosen[g] == MOTE_WEIGHTS_STREAM && (g != MOTE_GROUP_EXPERTS || !w->n_experts))
+            chosen[g] = MOTE_WEIGHTS_AUTO; /* `weights` is of all groups */
     mote__place_bytes(w, bytes);
     mote__place_choose(chosen, bytes, mote__memory_available());
     unsigned groups = copied_groups(chosen), asked = copied_groups(placing);
@@ -239,6 +245,13 @@ int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT
                           names, (unsigned long long)all);
     }
     for (int g = 0; g < MOTE_WEIGHT_GROUPS && !rc; g++)
-        w->placed[g] = groups >> g & 1 ? MOTE_WEIGHTS_COPY : MOTE_WEIGHTS_MAP;
+        w->placed[g] = groups >> g & 1                    ? MOTE_WEIGHTS_COPY
+                       : chosen[g] == MOTE_WEIGHTS_STREAM ? MOTE_WEIGHTS_STREAM
+                                                          : MOTE_WEIGHTS_MAP;
+    /* nobody looks at their mapping */
+    if (!rc && w->placed[MOTE_GROUP_EXPERTS] == MOTE_WEIGHTS_STREAM) {
+        w->streamed_bytes = w->group_bytes[MOTE_GROUP_EXPERTS];
+        mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, (size_t)w->streamed_bytes);
+    }
     return rc;
 }

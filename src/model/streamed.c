@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "file/runs.h"
@@ -72,7 +73,7 @@ struct mote__streamed {
     const uint32_t *order; /* in_order: the ids wanted, borrowed; n_left of them are to come */
     int fault_code;
     mote_err fault;
-    uint64_t busy_since;
+    uint64_t busy_since, checked_at;
     /* read by other threads */
     _Atomic uint64_t n_wanted, n_hits, n_guessed, n_read, n_guesses, bytes_wanted, bytes_guessed;
     _Atomic uint64_t wait_ns, busy_ns;
@@ -421,6 +422,24 @@ static void routed(mote__experts *base, size_t layer, const int32_t *ids, size_t
     }
 }
 
+/* A file that has changed is not read any more: what is in it now may be anything. Looked at once a
+ * second. */
+static void check_files(mote__streamed *s)
+{
+    uint64_t now = mote__clock_ns();
+    if (now - s->checked_at < 1000000000u)
+        return;
+    s->checked_at = now;
+    for (size_t i = 0; i < s->n_files && !s->fault_code; i++) {
+        const mote__file_id *old = &mote__checkpoint_shard_map(s->weights->ckpt, i)->id;
+        struct stat st;
+        if (fstat(s->files[i].fd, &st) || (uint64_t)st.st_size != old->size ||
+            (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != old->mtime_ns)
+            s->fault_code = mote__fail(&s->fault, MOTE_EFORMAT, "%s: changed while in use",
+                                       mote__checkpoint_shard_path(s->weights->ckpt, i));
+    }
+}
+
 static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n, int in_order)
 {
     mote__streamed *s = self(base);
@@ -432,6 +451,9 @@ static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n
     s->order = ids;
     count(&s->n_wanted, n);
     poll_reads(s);
+    check_files(s);
+    if (s->fault_code)
+        return s->fault_code;
     for (size_t i = 0; i < n; i++) {
         size_t key = layer * s->n_experts + ids[i];
         /* in order: all take their turns, so that the first ones are never without a slot */
@@ -709,7 +731,11 @@ void mote__streamed_close(mote__streamed *s)
 }
 
 mote__experts *mote__streamed_experts(mote__streamed *s) { return &s->base; }
-const char *mote__streamed_fault(const mote__streamed *s) { return s->fault.message; }
+
+const char *mote__streamed_fault(const mote__streamed *s)
+{
+    return s && s->fault_code ? s->fault.message : "";
+}
 
 static uint64_t load(const _Atomic uint64_t *counter)
 {
@@ -718,7 +744,6 @@ static uint64_t load(const _Atomic uint64_t *counter)
 
 void mote__streamed_get_stats(const mote__streamed *s, mote__streamed_stats *stats)
 {
-    static const char *const engines[] = { "", "io_uring", "threads", "plain" };
     int direct = 1;
     for (size_t i = 0; i < s->n_files; i++)
         direct &= s->files[i].direct_fd >= 0 && !s->files[i].direct_refused;
@@ -735,6 +760,5 @@ void mote__streamed_get_stats(const mote__streamed *s, mote__streamed_stats *sta
         .n_slots = s->n_slots,
         .slot_bytes = s->slot_bytes,
         .direct = direct,
-        .engine = engines[mote__reads_engine_of(s->reads)],
     };
 }

@@ -39,8 +39,7 @@ typedef struct mote__streamed_stats {
     double wait_s;                        /* the layers waited for reads */
     double busy_s;                        /* with at least one read in flight */
     size_t n_slots, slot_bytes;
-    int direct;         /* reads go past the page cache */
-    const char *engine; /* "io_uring", "threads", "plain" */
+    int direct; /* reads go past the page cache */
 } mote__streamed_stats;
 
 typedef struct mote__streamed mote__streamed;
@@ -55,7 +54,7 @@ mote__experts *mote__streamed_experts(mote__streamed *s);
 /* The bytes of a slot and the number of experts of a model; 0, or MOTE_EINVAL: it has none. */
 int mote__streamed_slot_bytes(const mote__weights *w, size_t *slot_bytes, size_t *n_experts);
 void mote__streamed_get_stats(const mote__streamed *s, mote__streamed_stats *stats);
-/* What the last failure was; "" if there was none. */
+/* What made the last layer that was wanted fail; "": it did not, or s is NULL. */
 const char *mote__streamed_fault(const mote__streamed *s);
 
 #endif

@@ -256,7 +256,8 @@ int mote__weights_open(mote__weights *w, const char *folder, const mote__config 
 
 void mote__weights_close(mote__weights *w)
 {
-    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, w->used_bytes - w->copied_bytes);
+    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS,
+                    w->used_bytes - w->copied_bytes - w->streamed_bytes);
     mote__unmap_pages(w->meter, MOTE_MEM_WEIGHTS, w->copy, w->copy_bytes);
     for (size_t i = 0; i < w->n_owned; i++)
         mote__free(w->meter, MOTE_MEM_WEIGHTS, w->owned[i].ptr, w->owned[i].bytes);

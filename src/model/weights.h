@@ -57,7 +57,8 @@ typedef struct mote__weights {
     /* of the matrices that were copied (model/place.h), owned; NULL: none was */
     void *copy;
     size_t copy_bytes;
-    uint64_t copied_bytes; /* of used_bytes, what the copy stands for */
+    uint64_t copied_bytes;   /* of used_bytes, what the copy stands for */
+    uint64_t streamed_bytes; /* of used_bytes, what is read from the files instead */
     mote__meter *meter;
 } mote__weights;
 

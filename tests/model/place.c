@@ -21,6 +21,7 @@ static void test_choose(void **state)
 #define A MOTE_WEIGHTS_AUTO
 #define C MOTE_WEIGHTS_COPY
 #define M MOTE_WEIGHTS_MAP
+#define S MOTE_WEIGHTS_STREAM
     /* groups: dense, shared, head, experts, embed, engram; sizes in GiB; +1: a byte more */
     static const struct {
         mote_weights asked[6];
@@ -28,10 +29,10 @@ static void test_choose(void **state)
         mote_weights want[6];
     } cases[] = {
         { { A, A, A, A, A, A }, { 1, 1, 1, 1, 9, 9 }, 0, 8, { C, C, C, C, M, M } },
-        { { A, A, A, A, A, A }, { 1, 1, 1, 1, 9, 9 }, 1, 8, { C, C, C, M, M, M } },
-        { { A, A, A, A, A, A }, { 8, 1, 1, 269, 1, 189 }, 0, 60, { C, C, C, M, M, M } },
+        { { A, A, A, A, A, A }, { 1, 1, 1, 1, 9, 9 }, 1, 8, { C, C, C, S, M, M } },
+        { { A, A, A, A, A, A }, { 8, 1, 1, 269, 1, 189 }, 0, 60, { C, C, C, S, M, M } },
         { { A, A, A, A, A, A }, { 20, 1, 1, 10, 1, 1 }, 0, 999, { C, C, C, C, M, M } },
-        { { A, A, A, A, A, A }, { 20, 1, 1, 10, 1, 1 }, 1, 999, { C, C, C, M, M, M } },
+        { { A, A, A, A, A, A }, { 20, 1, 1, 10, 1, 1 }, 1, 999, { C, C, C, S, M, M } },
         { { A, A, A, A, A, A }, { 40, 1, 1, 5, 1, 1 }, 0, 999, { M, C, C, C, M, M } },
         { { C, C, C, C, C, C }, { 40, 9, 9, 9, 9, 9 }, 0, 0, { C, C, C, C, C, C } },
         { { M, M, M, M, M, M }, { 1, 1, 1, 1, 1, 1 }, 0, 999, { M, M, M, M, M, M } },
