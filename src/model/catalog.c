@@ -3,8 +3,9 @@
 #include <stddef.h>
 
 /* clang-format off */
-#define ROW(id, form, group, owner, type, member) \
-    [MOTE_T_##id] = { MOTE_FORM_##form, MOTE_GROUP_##group, MOTE_OF_##owner, offsetof(type, member) }
+#define ROW(id, form, group, owner, type, member)                         \
+    [MOTE_T_##id] = { MOTE_FORM_##form, MOTE_GROUP_##group, MOTE_OF_##owner, \
+                      offsetof(type, member) }
 static const mote__catalog_row rows[MOTE_TENSOR_IDS] = {
     ROW(EMBED, TABLE, EMBED, MODEL, mote__weights, embed),
     ROW(HEAD, MATRIX, HEAD, MODEL, mote__weights, head),
