@@ -73,11 +73,11 @@ MOTE_API const char *mote_memory_class_name(mote_mem_class cls);
 typedef struct mote_model mote_model;
 typedef enum mote_math { MOTE_MATH_FP32, MOTE_MATH_PUBLISHED } mote_math;
 /* Where matrices lie: copied into huge pages (faster to read), read from the mapped files, or
- * (routed experts only) streamed: read from the files past the page cache when a layer wants them
- * and kept in as many slots as `expert_ram` has room for. Results never depend on it. AUTO copies
- * groups in the order below, that of use, as long as the copies take at most half of the free
- * memory and at most 32 GiB; experts that do not fit are streamed; embedding and Engram tables, of
- * which a token reads some rows, are mapped. */
+ * (experts, embed and engram) streamed: read from the files past the page cache when they are
+ * wanted; experts are kept in as many slots as `expert_ram` has room for. Results never depend on
+ * it. AUTO copies groups in the order below, that of use, as long as the copies take at most half
+ * of the free memory and at most 32 GiB; experts that do not fit are streamed, and then embedding
+ * and Engram tables, of which a token reads some rows, are too; else those are mapped. */
 typedef enum mote_weights {
     MOTE_WEIGHTS_AUTO,
     MOTE_WEIGHTS_COPY,

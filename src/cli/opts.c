@@ -1,6 +1,5 @@
 #include "cli/opts.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -123,8 +122,8 @@ static void read_places(cli_args *a)
                                         memcmp(cli_weights_names[m], mode + 1, n - n_name - 1)))
             m++;
         if (!cli_weights_names[m])
-            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy, map or (experts) stream",
-                            a->name, (int)n, at, name);
+            cli_usage_error(a, "%s: '%.*s': expected %s=auto, copy, map or stream", a->name, (int)n,
+                            at, name);
         a->place[g] = (mote_weights)m;
         if (at[n] == ',' && !at[n + 1])
             cli_usage_error(a, "%s: nothing follows the last comma", a->name);
@@ -137,7 +136,10 @@ int cli_next(cli_args *a)
     char shorts[2 * CLI_MAX_OPTS + 2] = ":", *s = shorts + 1;
     size_t n = 0;
     for (const cli_opt *o = a->usage->opts; o->name; o++) {
-        assert(n < CLI_MAX_OPTS);
+        if (n == CLI_MAX_OPTS) { /* a fault of ours, which any use of the command shows */
+            cli_say("mote %s: more than %d options", a->usage->command, CLI_MAX_OPTS);
+            leave(CLI_FAILED);
+        }
         longs[n++] = (struct option){ o->name, o->arg ? required_argument : no_argument, NULL,
                                       o->id };
         if (o->id < 256) {

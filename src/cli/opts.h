@@ -85,7 +85,7 @@ enum {
       "auto, but experts are read from the files when a layer wants them;\n"                     \
       "auto (default): group by group, copy if that takes at most half of the free\n"            \
       "memory and at most 32 GiB, stream experts otherwise; embedding and Engram tables\n"       \
-      "are mapped" },                                                                            \
+      "are streamed with them, else mapped" },                                                   \
         { CLI_O_PLACE, "place", "GROUP=MODE,...",                                                \
           "the same for single groups of weights: dense, shared (experts), head, experts\n"      \
           "(routed), embed, engram" },                                                           \

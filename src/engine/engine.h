@@ -136,6 +136,9 @@ void mote__persist_cut(mote_session *s);
 /* asked 0: MOTE_THREADS, else the affinity mask */
 int mote__count_threads(int asked, int *n, mote_err *err);
 size_t mote__chunk_rows(const mote__net *net); /* rows of one pass */
+/* streamed.c: what was placed so, once the rest of the model is open; and its statistics */
+int mote__open_streamed(mote_model *m, const mote_model_params *params, mote_err *err);
+void mote__streamed_count(const mote_model *m, mote_model_stats *stats);
 
 /* For n_new tokens behind those that the session holds. Pure. */
 mote__schedule mote__schedule_make(const mote_session *s, size_t n_new);

@@ -173,9 +173,6 @@ static int find_model(const mote_model *m, mote_err *err)
                               m->path);
 }
 
-/* Of a pass where experts are read for it: each is read once for so many rows of a prompt. */
-enum { WIDE_ROWS = 2048 };
-
 /* Rows of one pass: as many as fit a scratch budget, so that experts read once serve many rows and
  * memory stays bounded. */
 size_t mote__chunk_rows(const mote__net *net)
@@ -204,29 +201,6 @@ static void init_ropes(mote__net *net)
                           c->rope_original);
     for (size_t i = 0; c->rope_rule == MOTE_ROPE_LINEAR && i < c->rope_dim / 2; i++)
         net->rope[0].freq[i] /= (float)c->rope_factor;
-}
-
-/* Experts in slots, where they were placed so. */
-static int open_streamed(mote_model *m, const mote_model_params *p, mote_err *err)
-{
-    mote__net *net = &m->net;
-    if (net->weights.placed[MOTE_GROUP_EXPERTS] != MOTE_WEIGHTS_STREAM)
-        return 0;
-    m->chunk_rows = WIDE_ROWS;
-    uint64_t budget = p->expert_ram;
-    if (!budget) {
-        const uint64_t GIB = (uint64_t)1 << 30, free = mote__memory_available();
-        uint64_t kept = mote__pass_bytes(net, m->chunk_rows) +
-                        (free < 32 * GIB ? free / 10 : 4 * GIB);
-        budget = free > kept ? free - kept : 0;
-    }
-    const mote__streamed_params params = { .budget_bytes = budget,
-                                           .n_per_token = net->config.n_experts_per_token,
-                                           .seed = 1 };
-    int rc = mote__streamed_open(&net->streamed, &net->weights, &params, &m->meter, err);
-    if (!rc)
-        net->experts = mote__streamed_experts(net->streamed);
-    return rc;
 }
 
 static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mote_err *err)
@@ -259,7 +233,7 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     mote__buf_init(&m->lists, &m->meter, MOTE_MEM_SCRATCH);
     m->chunk_rows = net->tile_rows = mote__chunk_rows(net);
     m->net_open = 1;
-    return open_streamed(m, p, err);
+    return mote__open_streamed(m, p, err);
 }
 
 int mote_model_open(mote_model **out, const char *path, const mote_model_params *params,
@@ -317,6 +291,7 @@ int mote_model_close(mote_model *m)
     if (m->net_open)
         mote__pass_deinit(&m->pass);
     mote__streamed_close(m->net.streamed);
+    mote__rows_close(m->net.rows);
     mote__buf_deinit(&m->lists);
     while (m->pools) {
         struct pool_list *p = m->pools;
@@ -419,22 +394,7 @@ void mote_model_get_stats(const mote_model *model, mote_model_stats *stats)
     *stats = m->stats;
     stats->n_sessions = m->n_sessions;
     pthread_mutex_unlock(&m->mutex);
-    if (!m->net.streamed)
-        return;
-    mote__streamed_stats s;
-    mote__streamed_get_stats(m->net.streamed, &s);
-    stats->experts_wanted = s.n_wanted;
-    stats->experts_hits = s.n_hits;
-    stats->experts_guessed = s.n_guessed;
-    stats->experts_read = s.n_read;
-    stats->experts_guesses = s.n_guesses;
-    stats->expert_read_bytes = s.bytes_wanted;
-    stats->expert_guess_bytes = s.bytes_guessed;
-    stats->expert_wait_s = s.wait_s;
-    stats->expert_busy_s = s.busy_s;
-    stats->expert_slots = s.n_slots;
-    stats->expert_slot_bytes = s.slot_bytes;
-    stats->experts_direct = s.direct;
+    mote__streamed_count(m, stats);
 }
 
 const char *mote_weight_group_name(mote_weight_group group)

@@ -248,7 +248,9 @@ static void settle(struct part *part, int rc)
     for (size_t i = 0; i < part->n; i++) {
         mote_session *s = part->sessions[i];
         mote_stepped *r = part->stepped[i];
-        const char *why = rc ? mote__streamed_fault(s->model->net.streamed) : "";
+        const mote__net *net = &s->model->net;
+        const char *why = net->fault.code == rc ? net->fault.message
+                                                : mote__streamed_fault(net->streamed);
         if (rc && !r->err.code)
             mote__fail(&r->err, rc, "the pass of %zu rows failed: %s", part->n_rows,
                        *why ? why : mote_error_sentence(rc));

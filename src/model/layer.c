@@ -62,8 +62,9 @@ static mote__backend_pass **place_of(mote__pass *p, size_t layer)
 
 int mote__pass_begin(mote__pass *p, mote__extent *extents, size_t n_extents)
 {
-    const mote__net *net = p->net;
+    mote__net *net = p->net;
     p->holds = NULL;
+    net->fault = (mote_err){ 0 };
     if (mote__batch_begin(&p->batch, &net->config, extents, n_extents))
         return MOTE_ENOMEM;
     for (size_t l = 0; l < net->config.n_layers; l++) {

@@ -10,6 +10,7 @@
 #include "model/streamed.h"
 #include "model/rope.h"
 #include "model/route_log.h"
+#include "model/rows.h"
 #include "model/weights.h"
 
 /* Watch and steer a pass, for tests against recorded layers. All may be NULL. */
@@ -46,7 +47,11 @@ typedef struct mote__net {
     /* where routed experts come from: `resident`, or somebody else's */
     mote__experts *experts;
     mote__resident_experts resident;
-    mote__streamed *streamed;   /* owned; NULL: they are not streamed */
+    mote__streamed *streamed; /* owned; NULL: they are not streamed */
+    /* tables that are read row by row from the files; rows NULL: they lie in memory */
+    mote__rows *rows; /* owned */
+    mote__row_table embed_rows, engram_codes[MOTE_MAX_ENGRAM], engram_scales[MOTE_MAX_ENGRAM];
+    mote_err fault; /* what made the last pass fail, where it can be said; code 0: it did not */
     mote__route_log *route_log; /* owned; NULL: routing is not recorded */
     mote__kv_memory *kv_memory; /* of the blocks of all sequences */
     const mote__trace *trace;   /* borrowed, usually NULL */

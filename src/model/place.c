@@ -93,7 +93,8 @@ void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
             continue;
         uint64_t with = mote__add(all, bytes[g]);
         int fits = with <= available / 2 && with <= MOTE_AUTO_COPY_MOST;
-        placing[g] = is_table(g)               ? MOTE_WEIGHTS_MAP
+        int streams = placing[MOTE_GROUP_EXPERTS] == MOTE_WEIGHTS_STREAM;
+        placing[g] = is_table(g)               ? (streams ? MOTE_WEIGHTS_STREAM : MOTE_WEIGHTS_MAP)
                      : fits                    ? MOTE_WEIGHTS_COPY
                      : g == MOTE_GROUP_EXPERTS ? MOTE_WEIGHTS_STREAM
                                                : MOTE_WEIGHTS_MAP;
@@ -221,7 +222,8 @@ int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT
     mote_weights chosen[MOTE_WEIGHT_GROUPS];
     memcpy(chosen, placing, sizeof chosen);
     for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
-        if (chosen[g] == MOTE_WEIGHTS_STREAM && (g != MOTE_GROUP_EXPERTS || !w->n_experts))
+        if (chosen[g] == MOTE_WEIGHTS_STREAM &&
+            (!w->n_experts || !(is_table(g) || g == MOTE_GROUP_EXPERTS)))
             chosen[g] = MOTE_WEIGHTS_AUTO; /* `weights` is of all groups */
     mote__place_bytes(w, bytes);
     mote__place_choose(chosen, bytes, mote__memory_available());
@@ -248,10 +250,9 @@ int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT
         w->placed[g] = groups >> g & 1                    ? MOTE_WEIGHTS_COPY
                        : chosen[g] == MOTE_WEIGHTS_STREAM ? MOTE_WEIGHTS_STREAM
                                                           : MOTE_WEIGHTS_MAP;
-    /* nobody looks at their mapping */
-    if (!rc && w->placed[MOTE_GROUP_EXPERTS] == MOTE_WEIGHTS_STREAM) {
-        w->streamed_bytes = w->group_bytes[MOTE_GROUP_EXPERTS];
-        mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, (size_t)w->streamed_bytes);
-    }
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS && !rc; g++)
+        if (w->placed[g] == MOTE_WEIGHTS_STREAM) /* nobody looks at their mapping */
+            w->streamed_bytes += w->group_bytes[g];
+    mote__meter_sub(w->meter, MOTE_MEM_WEIGHTS, (size_t)w->streamed_bytes);
     return rc;
 }

@@ -10,7 +10,7 @@
 /* What AUTO becomes for groups of `bytes`, with `available` bytes of memory free: groups are copied
  * in the order of mote_weight_group, that of use, as long as all copies take at most half of the
  * free memory and at most MOTE_AUTO_COPY_MOST; a group that does not fit is mapped, experts are
- * streamed; the tables, of which a token reads some rows, are mapped. */
+ * streamed; the tables, of which a token reads some rows, are streamed with them, else mapped. */
 #define MOTE_AUTO_COPY_MOST ((uint64_t)32 << 30)
 void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
                         const uint64_t bytes[MOTE_WEIGHT_GROUPS], uint64_t available);
@@ -19,9 +19,9 @@ void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
 void mote__place_bytes(mote__weights *w, uint64_t bytes[MOTE_WEIGHT_GROUPS]);
 
 /* Copies the groups that `placing` says, AUTO as above, and leaves the others mapped; w->placed
- * then says what it did. STREAM is of experts; for other groups it is AUTO. Without memory for it
- * AUTO is mapped, COPY is MOTE_ENOMEM and names the groups. progress as in mote_model_params;
- * MOTE_ECANCELED when it says so. After an error all is as before. */
+ * then says what it did. STREAM is of experts and tables; for other groups it is AUTO. Without
+ * memory for it AUTO is mapped, COPY is MOTE_ENOMEM and names the groups. progress as in
+ * mote_model_params; MOTE_ECANCELED when it says so. After an error all is as before. */
 int mote__weights_place(mote__weights *w, const mote_weights placing[MOTE_WEIGHT_GROUPS],
                         mote__threads *pool, mote_progress progress, void *progress_ctx,
                         mote_err *err);

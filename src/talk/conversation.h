@@ -78,12 +78,14 @@ typedef struct talk_brought {
 } talk_brought;
 
 /* The session holds exactly the prompt of the messages, with the logits of its last token. text: n
- * bytes, as mote_chat_prompt gives them for messages_json and format. After an error the session
- * may hold a part; after MOTE_EFULL of an ordinary next turn it is unchanged. */
+ * bytes, as mote_chat_prompt gives them for messages_json and format. MOTE_EFULL: the prompt does
+ * not fit; an ordinary next turn has changed nothing then. After any other error the session and
+ * what is known of it may differ: drop it (talk_conversation_drop), and the next turn begins
+ * anew. */
 int talk_conversation_bring(talk_conversation *c, const char *messages_json,
                             const mote_chat_params *format, const char *text, size_t n,
                             talk_brought *brought, mote_err *err);
-/* The session was fed these tokens of a reply. */
+/* The session was fed these tokens of a reply. After an error: drop it. */
 int talk_conversation_hold(talk_conversation *c, const int32_t *ids, size_t n, mote_err *err);
 /* The session's tokens into `saved`: the end of a turn. */
 int talk_conversation_save(talk_conversation *c, mote_err *err);

@@ -167,6 +167,8 @@ static int end_text(talk_generator *g, mote_err *err)
     if (rc)
         return rc;
     const char *rest = talk_stops_finish(&g->stops, &n);
+    if (g->stops.hit) /* in what was held back until now: it ended there */
+        g->finish = TALK_STOP;
     return add_certain(g, rest, n, err);
 }
 

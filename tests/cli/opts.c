@@ -212,10 +212,58 @@ static void test_lines(void **state)
     }
 }
 
+/* --profile is a name while options are read: no file is looked at, and only a command that takes
+ * several formats may have --kv beside it. */
+static void both(const void *p)
+{
+    cli_usage u = usage;
+    u.many_kv = *(const int *)p;
+    u.opts = (const cli_opt[]){ CLI_ROW_KV, CLI_ROW_PROFILE, CLI_ROW_WEIGHTS, CLI_ROW_END };
+    char *argv[] = { (char[]){ "test" },      (char[]){ "--kv" },     (char[]){ "fp8" },
+                     (char[]){ "--profile" }, (char[]){ "/no/such" }, NULL };
+    cli_args a;
+    cli_args_init(&a, &u, 5, argv);
+    while (cli_next(&a) != CLI_END)
+        ;
+    if (strcmp(a.profile, "/no/such") || strcmp(a.kv, "fp8"))
+        _exit(77);
+}
+
+static void test_profile(void **state)
+{
+    char said[400];
+    int many = 1;
+    assert_int_equal(child(both, &many, said, sizeof said), 0);
+    many = 0;
+    assert_int_equal(child(both, &many, said, sizeof said), CLI_USAGE);
+    assert_non_null(strstr(said, "--kv and --profile"));
+}
+
+static void test_places(void **state)
+{
+    cli_usage u = usage;
+    u.opts = (const cli_opt[]){ CLI_ROW_WEIGHTS, CLI_ROW_END };
+    char *argv[] = { (char[]){ "test" },
+                     (char[]){ "--place" },
+                     (char[]){ "dense=copy,experts=stream,engram=map" },
+                     (char[]){ "--expert-ram" },
+                     (char[]){ "2G" },
+                     NULL };
+    cli_args a;
+    cli_args_init(&a, &u, 5, argv);
+    assert_int_equal(cli_next(&a), CLI_END);
+    assert_int_equal(a.place[MOTE_GROUP_DENSE], MOTE_WEIGHTS_COPY);
+    assert_int_equal(a.place[MOTE_GROUP_EXPERTS], MOTE_WEIGHTS_STREAM);
+    assert_int_equal(a.place[MOTE_GROUP_ENGRAM], MOTE_WEIGHTS_MAP);
+    assert_int_equal(a.place[MOTE_GROUP_HEAD], MOTE_WEIGHTS_AUTO);
+    assert_int_equal(a.expert_ram, (uint64_t)2 << 30);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bad_values),
-                                        cmocka_unit_test(test_good_values),
-                                        cmocka_unit_test(test_lines) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_values), cmocka_unit_test(test_good_values),
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_profile), cmocka_unit_test(test_places)
+    };
     return cmocka_run_group_tests_name("cli/opts", tests, NULL, NULL);
 }

@@ -192,9 +192,12 @@ static void taken_apart(void **state)
         same_part(&g, MOTE_REPLY_REASONING, "reasoning_content");
         same_part(&g, MOTE_REPLY_CONTENT, "content");
 
-        const char *all = json_string_value(json_object_get(want, "content")),
-                   *at = strstr(all, "stop");
-        p.stops = (const char *const[]){ "stop" };
+        const char *all = json_string_value(json_object_get(want, "content")), *at;
+        /* the last two begin what a reply holds back */
+        static const char *const stops[] = { "stop", "\n\n", "<" };
+        const char *const *stop = &stops[seed % 3];
+        at = strstr(all, *stop);
+        p.stops = stop;
         p.n_stops = 1;
         given cut = play(p, ids, n);
         assert_int_equal(cut.finish == TALK_STOP, at != NULL);

@@ -1,3 +1,4 @@
+#include "model/catalog.h"
 #include "model/cpu/pass.h"
 
 #include <string.h>
@@ -275,8 +276,8 @@ static mote__backend_pass *pass_create(mote__net *net, const mote__batch *batch)
                            .net = net,
                            .batch = batch,
                            .first_threads = net->threads };
-    mote__buf *const bufs[] = { &p->block_maxima, &p->topk_states, &p->entries,
-                                &p->pairs,        &p->query_tiles, &p->stashed_h };
+    mote__buf *const bufs[] = { &p->block_maxima, &p->topk_states, &p->entries,    &p->pairs,
+                                &p->query_tiles,  &p->stashed_h,   &p->row_numbers };
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
         mote__buf_init(bufs[i], net->meter, MOTE_MEM_SCRATCH);
     p->jobs = mote__alloc(net->meter, MOTE_MEM_SCRATCH, jobs_bytes(net));
@@ -303,6 +304,7 @@ static void shrink(mote__backend_pass *base)
     mote__buf_deinit(&p->pairs);
     mote__buf_deinit(&p->query_tiles);
     mote__buf_deinit(&p->stashed_h);
+    mote__buf_deinit(&p->row_numbers);
     mote__buf_deinit(&p->linear.arranged);
 }
 
@@ -436,30 +438,52 @@ static int narrow(mote__backend_pass *base)
 
 /* ---- the ends of the model ---- */
 
+/* h of every copy of a row, from the embedding of its token. */
+static void embed_row(const mote__net *net, const uint8_t *data, float *h)
+{
+    const mote__config *c = &net->config;
+    size_t d = c->hidden_size;
+    if (net->weights.embed.kind == MOTE_W_F32)
+        memcpy(h, data, d * sizeof *h);
+    else
+        for (size_t i = 0; i < d; i++)
+            h[i] = mote__bf16_decode((uint16_t)(data[2 * i] | data[2 * i + 1] << 8));
+    mote__act(net, h, d);
+    for (size_t j = 1; j < c->hc_mult; j++)
+        memcpy(h + j * d, h, d * sizeof *h);
+}
+
 static int embed(mote__backend_pass *base)
 {
     mote__cpu_pass *p = mote__cpu_pass_of(base);
-    const mote__net *net = p->net;
+    mote__net *net = p->net;
     const mote__config *c = &net->config;
-    const mote__mat *m = &net->weights.embed;
     const mote__batch *b = p->batch;
-    size_t d = c->hidden_size, n = c->hc_mult;
-    for (size_t r = 0; r < b->n_rows; r++) {
-        const mote__row *row = &b->rows[r];
-        size_t id = (size_t)b->extents[row->extent].seq->ids[row->pos];
-        float *h = p->h + row->token * n * d, *mix = p->mix + row->token * n;
-        for (size_t i = 0; i < d; i++)
-            h[i] = m->kind == MOTE_W_BF16
-                       ? mote__bf16_decode((uint16_t)(m->data[2 * (id * d + i)] |
-                                                      m->data[2 * (id * d + i) + 1] << 8))
-                       : 0;
-        if (m->kind == MOTE_W_F32)
-            memcpy(h, m->data + 4 * id * d, d * sizeof *h);
-        mote__act(net, h, d);
-        for (size_t j = 1; j < n; j++)
-            memcpy(h + j * d, h, d * sizeof *h);
-        for (size_t j = 0; j < n; j++)
-            mix[j] = j == 0; /* the first sublayer reads copy 0 */
+    const uint8_t *data = net->weights.embed.data;
+    size_t n = c->hc_mult, row_bytes = mote__mat_code_bytes(&net->weights.embed) / c->vocab_size;
+    mote__tile t = { 0 };
+    for (; t.first < b->n_rows; t.first += t.n) {
+        t = mote__cpu_tile(p, t.first);
+        if (mote__buf_reserve(&p->row_numbers, t.n * sizeof(uint64_t)))
+            return MOTE_ENOMEM;
+        uint64_t *id = p->row_numbers.data;
+        for (size_t r = 0; r < t.n; r++) {
+            const mote__row *row = &b->rows[t.first + r];
+            id[r] = (uint64_t)b->extents[row->extent].seq->ids[row->pos];
+        }
+        /* rows from the files lie in the order of the tile */
+        uint8_t *read = net->rows ? (uint8_t *)p->rounded : NULL;
+        int rc = read ? mote__rows_read(net->rows, &net->embed_rows, id, t.n, read, &net->fault)
+                      : 0;
+        if (rc)
+            return rc;
+        for (size_t r = 0; r < t.n; r++) {
+            size_t token = b->rows[t.first + r].token;
+            embed_row(net, read ? read + r * row_bytes : data + id[r] * row_bytes,
+                      p->h + token * n * c->hidden_size);
+            for (size_t j = 0; j < n; j++)
+                p->mix[token * n + j] = j == 0; /* the first sublayer reads copy 0 */
+        }
     }
     return 0;
 }

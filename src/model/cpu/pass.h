@@ -74,6 +74,7 @@ typedef struct mote__cpu_pass {
     mote__buf pairs;        /* moe.c: pairs by expert */
     mote__buf query_tiles;  /* dense.c */
     mote__buf stashed_h;
+    mote__buf row_numbers; /* of tables: embed, engram.c */
 } mote__cpu_pass;
 
 static inline mote__cpu_pass *mote__cpu_pass_of(mote__backend_pass *base)
