@@ -134,8 +134,8 @@ typedef struct mote_model_info {
     int has_tokenizer, n_threads;
     const char *tokenizer_error;
     const char *note; /* what its files ask for and mote does not do; NULL: nothing */
-    /* by group: bytes of its tensors in the files (0: it has none), and COPY or MAP: what was done
-     */
+    /* by group: bytes of its tensors in the files (0: it has none); COPY, MAP or STREAM: what was
+     * done */
     uint64_t group_bytes[MOTE_GROUP_ROOM];
     mote_weights placed[MOTE_GROUP_ROOM];
     /* from generation_config.json; 1, 1, 0 and 0 where it says nothing */

@@ -9,6 +9,7 @@
  * Structs. Parameters and results end in `reserved`, zeros: later versions take fields from there,
  * and zero is always the default, so `{ .kv = "fp8" }` stays right and a program runs with a
  * library of another version. A parameter that the library does not know is MOTE_EUNSUPPORTED.
+ * Items of arrays (mote_feed, mote_score) and mote_err stay as they are.
  * Arrays by enum have room for later values. Statistics grow by their `size`, where they have one.
  *
  * Threads. A model may be shared. A session is used by one thread at a time; different sessions of

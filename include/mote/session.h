@@ -22,8 +22,9 @@ typedef struct mote_session_params {
                 format; "main.8=fp8" sets one source layer. Llama-style models:
                 "key=bf16,value=bf16" (the default); one word is both; "key.3=f32" sets one layer */
     mote_prefill prefill; /* docs/architecture.md, "Prefill". FULL, EXACT: the last logits are the
-                             same bits however tokens are cut into steps; BOUNDED: only for the same
-                             cut (steps of a window and more start decoder windows anew) */
+                             same bits however tokens are cut into steps; BOUNDED: for the same
+                             prompts (each of a window and more starts decoder windows anew), in
+                             whatever pieces they are pushed */
     size_t max_context;   /* 0: the model's. Nothing is allocated for it. */
     /* To measure what the selection costs; not for ordinary use, and not with a store. */
     size_t topk;          /* entries a query attends to; 0: the model's, SIZE_MAX: all */

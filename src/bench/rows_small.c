@@ -19,7 +19,7 @@ static int open_model(mote__bench *b, mote_model **m, int n_threads)
     mote_model_params p = { .n_threads = n_threads,
                             .weights = b->params->weights,
                             .expert_ram = b->params->expert_ram };
-    memcpy(p.place, b->params->place, sizeof p.place);
+    memcpy(p.place, b->params->place, sizeof b->params->place);
     return mote_model_open(m, b->params->model, &p, b->err);
 }
 

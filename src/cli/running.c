@@ -44,7 +44,7 @@ int cli_model_open(mote_model **model, mote_model_info *info, const char *path, 
                                  .expert_ram = a->expert_ram,
                                  .tokenizer_optional = ids_only,
                                  .progress = cli_progress_open };
-    memcpy(params.place, a->place, sizeof params.place);
+    memcpy(params.place, a->place, sizeof a->place);
     cli_signals_catch();
     int rc = cli_profile_load(a, path, err);
     if (rc)

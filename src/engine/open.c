@@ -236,6 +236,21 @@ static int open_net(mote_model *m, const mote_model_params *p, int n_threads, mo
     return mote__open_streamed(m, p, err);
 }
 
+/* Values that this version knows. */
+static int check_params(const mote_model_params *p, mote_err *err)
+{
+    int rc = MOTE_CHECK_RESERVED(p, "mote_model_params", err);
+    if (!rc && (unsigned)p->math > MOTE_MATH_PUBLISHED)
+        rc = mote__fail(err, MOTE_EUNSUPPORTED, "mote_model_params.math is %d", (int)p->math);
+    if (!rc && (unsigned)p->weights > MOTE_WEIGHTS_STREAM)
+        rc = mote__fail(err, MOTE_EUNSUPPORTED, "mote_model_params.weights is %d", (int)p->weights);
+    for (int g = 0; g < MOTE_GROUP_ROOM && !rc; g++)
+        if ((unsigned)p->place[g] > (g < MOTE_WEIGHT_GROUPS ? MOTE_WEIGHTS_STREAM : 0))
+            rc = mote__fail(err, MOTE_EUNSUPPORTED, "mote_model_params.place[%d] is %d", g,
+                            (int)p->place[g]);
+    return rc;
+}
+
 int mote_model_open(mote_model **out, const char *path, const mote_model_params *params,
                     mote_err *err)
 {
@@ -244,7 +259,7 @@ int mote_model_open(mote_model **out, const char *path, const mote_model_params 
     *out = NULL;
     if (strlen(path) >= sizeof((mote_model *)0)->path)
         return mote__fail(err, MOTE_EINVAL, "the model path is too long");
-    int n_threads = 1, rc = MOTE_CHECK_RESERVED(p, "mote_model_params", err);
+    int n_threads = 1, rc = check_params(p, err);
     if (rc || (rc = mote__kern_init(err)) ||
         (rc = mote__count_threads(p->n_threads, &n_threads, err)))
         return rc;

@@ -15,6 +15,9 @@ int mote_session_create(mote_session **out, mote_model *model, const mote_sessio
     mote__kv_shape shape;
     mote__kv_spec spec;
     int rc = params ? MOTE_CHECK_RESERVED(params, "mote_session_params", err) : 0;
+    if (!rc && params && (unsigned)params->prefill > MOTE_PREFILL_FULL)
+        rc = mote__fail(err, MOTE_EUNSUPPORTED, "mote_session_params.prefill is %d",
+                        (int)params->prefill);
     if (rc)
         return rc;
     mote__kv_shape_of(&shape, c);

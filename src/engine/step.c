@@ -291,8 +291,7 @@ static void count_step(mote_model *m, const struct part *part, double seconds)
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* Room for the lists of n sessions; on the stack for few, so that a server's usual step touches no
- * other memory. */
+/* Room for the lists of n sessions, which stays. */
 static int lists(struct part *part, mote_model *m, size_t n, mote_err *err)
 {
     if (mote__buf_reserve(&m->lists, n * (sizeof *part->extents + 2 * sizeof(void *) + 1)))

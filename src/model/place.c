@@ -85,19 +85,26 @@ void mote__place_choose(mote_weights placing[MOTE_WEIGHT_GROUPS],
                         const uint64_t bytes[MOTE_WEIGHT_GROUPS], uint64_t available)
 {
     uint64_t all = 0;
-    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++)
+    int tables_asked = 0; /* for a place that is no stream: the other table then has none either */
+    for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
         if (placing[g] == MOTE_WEIGHTS_COPY)
             all = mote__add(all, bytes[g]);
+        tables_asked |= is_table(g) && bytes[g] && placing[g] != MOTE_WEIGHTS_AUTO &&
+                        placing[g] != MOTE_WEIGHTS_STREAM;
+    }
     for (int g = 0; g < MOTE_WEIGHT_GROUPS; g++) {
         if (placing[g] != MOTE_WEIGHTS_AUTO)
             continue;
         uint64_t with = mote__add(all, bytes[g]);
-        int fits = with <= available / 2 && with <= MOTE_AUTO_COPY_MOST;
-        int streams = placing[MOTE_GROUP_EXPERTS] == MOTE_WEIGHTS_STREAM;
-        placing[g] = is_table(g)               ? (streams ? MOTE_WEIGHTS_STREAM : MOTE_WEIGHTS_MAP)
-                     : fits                    ? MOTE_WEIGHTS_COPY
-                     : g == MOTE_GROUP_EXPERTS ? MOTE_WEIGHTS_STREAM
-                                               : MOTE_WEIGHTS_MAP;
+        int fits = with <= available / 2 && with <= MOTE_AUTO_COPY_MOST,
+            streams = placing[MOTE_GROUP_EXPERTS] == MOTE_WEIGHTS_STREAM && !tables_asked;
+        if (is_table(g))
+            placing[g] = streams ? MOTE_WEIGHTS_STREAM : MOTE_WEIGHTS_MAP;
+        else if (fits)
+            placing[g] = MOTE_WEIGHTS_COPY;
+        else
+            placing[g] = g == MOTE_GROUP_EXPERTS && bytes[g] ? MOTE_WEIGHTS_STREAM
+                                                             : MOTE_WEIGHTS_MAP;
         all = placing[g] == MOTE_WEIGHTS_COPY ? with : all;
     }
 }

@@ -65,6 +65,18 @@ static void fields_of_later_versions(void **state)
     mote_stepped done;
     refused(mote_step(m, &s, 1, &step, &done, &err), &err, "mote_step_params");
 
+    /* values of later versions */
+    mote_model_params odd[] = { { .math = (mote_math)9 },
+                                { .weights = (mote_weights)9 },
+                                { .place = { [MOTE_GROUP_HEAD] = (mote_weights)9 } },
+                                { .place = { [MOTE_GROUP_ROOM - 1] = MOTE_WEIGHTS_COPY } } };
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        refused(mote_model_open(&other, source_path("models/nano"), &odd[i], &err), &err,
+                "mote_model_params.");
+    mote_session_params what = { .prefill = (mote_prefill)9 };
+    mote_session *none;
+    refused(mote_session_create(&none, m, &what, &err), &err, "mote_session_params.prefill");
+
     mote_model_info info;
     mote_memory memory;
     mote_model_stats stats;

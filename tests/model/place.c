@@ -36,6 +36,12 @@ static void test_choose(void **state)
         { { A, A, A, A, A, A }, { 40, 1, 1, 5, 1, 1 }, 0, 999, { M, C, C, C, M, M } },
         { { C, C, C, C, C, C }, { 40, 9, 9, 9, 9, 9 }, 0, 0, { C, C, C, C, C, C } },
         { { M, M, M, M, M, M }, { 1, 1, 1, 1, 1, 1 }, 0, 999, { M, M, M, M, M, M } },
+        /* tables go together, and where one of them was asked for */
+        { { A, A, A, S, M, A }, { 1, 1, 1, 9, 1, 1 }, 0, 8, { C, C, C, S, M, M } },
+        { { A, A, A, S, A, C }, { 1, 1, 1, 9, 1, 1 }, 0, 8, { C, C, C, S, M, C } },
+        { { A, A, A, S, A, A }, { 1, 1, 1, 9, 1, 1 }, 0, 8, { C, C, C, S, S, S } },
+        /* without experts nothing is streamed */
+        { { C, A, A, A, A, A }, { 40, 0, 1, 0, 1, 0 }, 0, 60, { C, M, M, M, M, M } },
         /* what was asked for takes its part of the room */
         { { A, A, A, C, A, C }, { 2, 1, 1, 4, 1, 1 }, 0, 14, { C, M, M, C, M, C } },
     };
@@ -64,7 +70,7 @@ static void logits_of(mote_weights mode, const mote_weights *places, float *out,
     const int32_t ids[5] = { 0, 100, 200, 300, 7 };
     mote_model_params p = { .n_threads = 2, .weights = mode, .no_tokenizer = 1 };
     if (places)
-        memcpy(p.place, places, sizeof p.place);
+        memcpy(p.place, places, MOTE_WEIGHT_GROUPS * sizeof *places);
     mote_session_params sp = { 0 };
     size_t rows, first;
     assert_int_equal(mote_model_open(&m, nano(), &p, &err), 0);
