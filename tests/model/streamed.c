@@ -4,6 +4,7 @@
 #include "model/streamed.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "golden.h"
@@ -27,28 +28,49 @@ static mote_model *open_mapped(const char *path)
 /* ---- a reader that fails, reads short and is interrupted ---- */
 
 static struct faults {
+    pthread_mutex_t lock; /* reading threads come here side by side */
     rnd r;
     size_t n_calls, fail_at; /* calls; that one and all later ones fail (0: none) */
     int error, once;
     int unsteady;
 } faults;
 
+/* From the at-th read on (0: none) reads fail. */
+static void fail_from(struct faults *f, size_t at)
+{
+    pthread_mutex_lock(&f->lock);
+    f->fail_at = at;
+    pthread_mutex_unlock(&f->lock);
+}
+
+enum what { READ, FAIL, INTERRUPT, SHORT };
+
+/* What the next read does; in *n_bytes how much of `len` a short one brings. */
+static enum what next_read(struct faults *f, size_t len, size_t *n_bytes)
+{
+    pthread_mutex_lock(&f->lock);
+    size_t call = ++f->n_calls;
+    enum what w = READ;
+    if (f->fail_at && (f->once ? call == f->fail_at : call >= f->fail_at))
+        w = FAIL;
+    else if (f->unsteady && rnd_below(&f->r, 4) == 0)
+        w = INTERRUPT;
+    else if (f->unsteady && rnd_below(&f->r, 2))
+        w = SHORT;
+    *n_bytes = w == SHORT ? 1 + rnd_below(&f->r, len) : len;
+    pthread_mutex_unlock(&f->lock);
+    return w;
+}
+
 static ssize_t faulty(void *ctx, int fd, const struct iovec *iov, int n, off_t offset)
 {
     struct faults *f = ctx;
-    size_t call = ++f->n_calls;
-    if (f->fail_at && (f->once ? call == f->fail_at : call >= f->fail_at)) {
-        errno = f->error;
-        return f->error ? -1 : 0;
-    }
-    if (f->unsteady && rnd_below(&f->r, 4) == 0) {
-        errno = EINTR;
-        return -1;
-    }
-    if (f->unsteady && rnd_below(&f->r, 2)) {
-        struct iovec part = iov[0];
-        part.iov_len = 1 + rnd_below(&f->r, part.iov_len);
-        return preadv(fd, &part, 1, offset);
+    struct iovec part = iov[0];
+    switch (next_read(f, part.iov_len, &part.iov_len)) {
+    case FAIL: errno = f->error; return f->error ? -1 : 0;
+    case INTERRUPT: errno = EINTR; return -1;
+    case SHORT: return preadv(fd, &part, 1, offset);
+    case READ: break;
     }
     return preadv(fd, iov, n, offset);
 }
@@ -157,7 +179,9 @@ static void every_bit(void **state)
         for (size_t k = 0; k < 9; k++) {
             rnd r = { 100 * i + k + 1 };
             size_t n_slots = k < 3 ? 8 : 8 + rnd_below(&r, all);
-            faults = (struct faults){ .r = { k + 1 }, .unsteady = k % 2 };
+            faults = (struct faults){ .lock = PTHREAD_MUTEX_INITIALIZER,
+                                      .r = { k + 1 },
+                                      .unsteady = k % 2 };
             mote__streamed *s = open_slots(m, n_slots, engines[k % 3], k >= 6);
             mote__streamed_stats st;
             for (size_t round = 0; round < ROUNDS; round++)
@@ -190,10 +214,12 @@ static void failures(void **state)
     for (size_t at = 1; at < 40; at++) {
         for (int once = 0; once < 2; once++) {
             rnd r = { at };
-            faults = (struct faults){ .error = at % 2 ? EIO : 0, .once = once };
+            faults = (struct faults){ .lock = PTHREAD_MUTEX_INITIALIZER,
+                                      .error = at % 2 ? EIO : 0,
+                                      .once = once };
             mote__streamed *s = open_slots(m, 9, MOTE_READS_PLAIN, 1);
             mote__experts *e = mote__streamed_experts(s);
-            faults.fail_at = at;
+            fail_from(&faults, at);
             long rc = 0;
             for (size_t round = 0; round < 30 && !rc; round++)
                 rc = use_layer(e, w, &r, round % w->n_layers);
@@ -204,7 +230,7 @@ static void failures(void **state)
                 assert_non_null(strstr(mote__streamed_fault(s), ".safetensors: "));
                 assert_non_null(strstr(mote__streamed_fault(s), " of layer "));
             }
-            faults.fail_at = 0;
+            fail_from(&faults, 0);
             for (size_t round = 0; round < 30; round++)
                 assert_int_equal(use_layer(e, w, &r, round % w->n_layers), 0);
             mote__streamed_close(s);
@@ -231,7 +257,9 @@ static void logits(void **state)
         for (size_t turn = 0; turn < 4; turn++) {
             mote__streamed *s = turn ? open_slots(m, 8 + 9 * (turn - 1), MOTE_READS_AUTO, turn == 3)
                                      : NULL;
-            faults = (struct faults){ .r = { 5 }, .unsteady = 1 };
+            faults = (struct faults){ .lock = PTHREAD_MUTEX_INITIALIZER,
+                                      .r = { 5 },
+                                      .unsteady = 1 };
             if (s)
                 m->net.experts = mote__streamed_experts(s);
             mote_session *session = session_open(m, NULL, MOTE_PREFILL_BOUNDED);
