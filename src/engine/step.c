@@ -243,17 +243,24 @@ static int run_pass(mote_model *m, struct part *part)
 }
 
 /* What each session of the pass has now. */
+/* Why the last pass failed with rc. */
+static const char *why_failed(const mote__net *net, int rc)
+{
+    if (net->fault.code == rc)
+        return net->fault.message;
+    if (net->streamed && mote__streamed_fault(net->streamed)->code == rc)
+        return mote__streamed_fault(net->streamed)->message;
+    return mote_error_sentence(rc);
+}
+
 static void settle(struct part *part, int rc)
 {
     for (size_t i = 0; i < part->n; i++) {
         mote_session *s = part->sessions[i];
         mote_stepped *r = part->stepped[i];
-        const mote__net *net = &s->model->net;
-        const char *why = net->fault.code == rc ? net->fault.message
-                                                : mote__streamed_fault(net->streamed);
         if (rc && !r->err.code)
             mote__fail(&r->err, rc, "the pass of %zu rows failed: %s", part->n_rows,
-                       *why ? why : mote_error_sentence(rc));
+                       why_failed(&s->model->net, rc));
         if (r->err.code) {
             mote_session_drop(s);
             continue;

@@ -1,367 +1,27 @@
-/* Slots, and the experts that come into them.
- *
- * key = layer * n_experts + id. A slot is empty, being read, or ready. One that is pinned
- * belongs to the present layer: its expert is wanted and was not released yet. `absent` are wanted
- * experts that have no pinned slot yet, in the order in which they will get one. */
-#include "model/streamed.h"
-
+/* Experts in slots: opening, and what a layer asks for. Inside: streamed_impl.h. */
 #include <assert.h>
-#include <errno.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "file/runs.h"
-#include "model/catalog.h"
+#include "model/streamed_impl.h"
 
-/* GUESSES: read for a layer that is to come; PASSING: slots a prompt's experts go through that are
- * not worth a place of their own, one in so many */
-enum { PAGE = 4096, PARTS = 6, DEPTH = 16, MIN_DEPTH = 2 * PARTS, TRIES = 2, GUESSES = 2 };
-enum { PASSING = 8, MOST_PASSING = 64 };
-#define ARENA ((size_t)1 << 30)
-
-/* Where an expert's matrices lie in the files. Parts: w1, w2, w3, then their scales. */
-typedef struct home {
-    mote__runs runs;
-} home;
-
-typedef enum slot_state { EMPTY, READING, READY } slot_state;
-
-typedef struct slot {
-    uint8_t *memory; /* of an arena */
-    slot_state state;
-    uint8_t pinned;
-    uint8_t guess;     /* it came as a guess and was not wanted since */
-    uint8_t passing;   /* of a prompt, not worth its place: the first to go */
-    uint8_t n_tries;   /* of reading it */
-    uint8_t n_reads;   /* not reported yet */
-    uint8_t cancelled; /* one of them was given up before it began */
-    int error;         /* of the first that failed: an errno, or 0 */
-    unsigned error_run;
-    mote__expert view;
-} slot;
-
-struct mote__streamed {
-    mote__experts base;
-    const mote__weights *weights; /* borrowed */
-    mote__meter *meter;
-    size_t n_layers, n_experts, n_keys;
-    size_t slot_bytes, n_slots;
-    home *homes;         /* [n_keys] */
-    int32_t *slot_of;    /* [n_keys] or -1 */
-    slot *slots;         /* [n_slots] */
-    uint32_t *keys;      /* [n_slots] whose expert it holds */
-    uint8_t *kept;       /* [n_slots] 0: ready, and nobody's: it may be emptied */
-    uint32_t *free_list; /* [n_slots] empty slots */
-    size_t n_free;
-    void **arenas;
-    size_t n_arenas, slots_per_arena;
-    mote__read_file *files; /* [n_shards] */
-    size_t n_files;
-    mote__reads *reads;
-    size_t depth; /* reads held at most */
-    size_t n_guess_reads;
-    mote__score score;
-    uint32_t *passing; /* [MOST_PASSING] slots of passing experts, the first to be emptied */
-    size_t n_passing;
-    /* the present layer */
-    size_t layer, n_pinned;
-    int prompt, in_order;
-    uint32_t *absent, *ready; /* [n_experts] ids; slots */
-    size_t n_absent, first_absent, n_ready, first_ready, n_left;
-    const uint32_t *order; /* in_order: the ids wanted, borrowed; n_left of them are to come */
-    int fault_code;
-    mote_err fault;
-    uint64_t busy_since, checked_at;
-    /* read by other threads */
-    _Atomic uint64_t n_wanted, n_hits, n_guessed, n_read, n_guesses, bytes_wanted, bytes_guessed;
-    _Atomic uint64_t wait_ns, busy_ns;
-};
+/* GUESSES: read for a layer that is to come */
+enum { DEPTH = 16, MIN_DEPTH = 2 * MOTE_EXPERT_PARTS, GUESSES = 2 };
 
 static mote__streamed *self(mote__experts *base) { return (mote__streamed *)base; }
 
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-    /* one writer */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-                          memory_order_relaxed);
-}
-
-/* ---- where experts lie ---- */
-
-static const mote__mat *part_of(const mote__expert *x, size_t part)
-{
-    const mote__mat *const m[] = { &x->w1, &x->w2, &x->w3 };
-    return m[part % 3];
-}
-
-static const uint8_t *part_data(const mote__expert *x, size_t part)
-{
-    return part < 3 ? part_of(x, part)->data : part_of(x, part)->scale;
-}
-
-static int home_of(home *h, const mote__weights *w, const mote__expert *x)
-{
-    mote__source parts[PARTS];
-    for (size_t i = 0; i < PARTS; i++) {
-        const uint8_t *data = part_data(x, i);
-        size_t bytes = i < 3 ? mote__mat_code_bytes(part_of(x, i))
-                             : mote__mat_scale_bytes(part_of(x, i), MOTE_FORM_MATRIX);
-        if (!data)
-            bytes = 0;
-        parts[i] = (mote__source){ 0 };
-        if (bytes && mote__checkpoint_source_at(w->ckpt, data, bytes, &parts[i]))
-            return MOTE_EINVAL;
-    }
-    mote__runs_of(&h->runs, parts, PARTS);
-    return 0;
-}
-
-/* Bytes that a run takes in a slot: whole pages, as it lies in the file. */
-static size_t run_room(const mote__source *run)
-{
-    uint64_t begin = run->offset / PAGE * PAGE, end = run->offset + run->bytes;
-    return (size_t)((end - begin + PAGE - 1) / PAGE * PAGE);
-}
-
-static size_t home_bytes(const home *h)
-{
-    size_t n = 0;
-    for (unsigned i = 0; i < h->runs.n; i++)
-        n += run_room(&h->runs.run[i]);
-    return n;
-}
-
-/* ---- slots ---- */
-
-static uint32_t number_of(const mote__streamed *s, const slot *t)
-{
-    return (uint32_t)(t - s->slots);
-}
-
-static size_t key_of(const mote__streamed *s, const slot *t) { return s->keys[t - s->slots]; }
-
-/* Whether it may be emptied is the slot's, the policy sees it in `kept`. */
-static void note_kept(mote__streamed *s, const slot *t)
-{
-    s->kept[t - s->slots] = t->state != READY || t->pinned;
-}
-
-static void set_free(mote__streamed *s, slot *t)
-{
-    s->slot_of[key_of(s, t)] = -1;
-    t->state = EMPTY;
-    note_kept(s, t);
-    s->free_list[s->n_free++] = number_of(s, t);
-}
-
-/* A ready slot that a passing expert has left. NULL: there is none. */
-static slot *take_passed(mote__streamed *s)
-{
-    for (size_t i = 0; i < s->n_passing; i++) {
-        slot *t = &s->slots[s->passing[i]];
-        if (!t->passing) { /* it was used again, and stays */
-            s->passing[i--] = s->passing[--s->n_passing];
-            continue;
-        }
-        if (s->kept[s->passing[i]])
-            continue;
-        s->passing[i] = s->passing[--s->n_passing];
-        return t;
-    }
-    return NULL;
-}
-
-static size_t passing_room(const mote__streamed *s)
-{
-    size_t n = s->n_slots / PASSING;
-    return n < 1 ? 1 : n < MOST_PASSING ? n : MOST_PASSING;
-}
-
-/* A slot for `key`: an empty one, one that a passing expert has left, or the policy's choice.
- * *pass: 1 where the expert is not worth the place of the one that goes, and so is the first to go
- * itself. NULL: none can be had now. */
-static slot *take_slot(mote__streamed *s, size_t key, int prompt, int *pass)
-{
-    *pass = 0;
-    if (s->n_free)
-        return &s->slots[s->free_list[--s->n_free]];
-    slot *t = prompt ? NULL : take_passed(s);
-    long victim = t ? -1 : mote__score_victim(&s->score, s->keys, s->kept, s->n_slots);
-    if (!t && victim < 0)
-        return NULL;
-    if (!t) {
-        *pass = !mote__score_admit(&s->score, (uint32_t)key, s->keys[victim], prompt);
-        t = *pass ? take_passed(s) : NULL;
-        if (*pass && !t && s->n_passing >= passing_room(s))
-            return NULL; /* they are in use: one comes back soon */
-        t = t ? t : &s->slots[victim];
-    }
-    if (t->passing) /* the policy chose one: it leaves their list */
-        for (size_t i = 0; i < s->n_passing; i++)
-            if (s->passing[i] == number_of(s, t))
-                s->passing[i--] = s->passing[--s->n_passing];
-    s->slot_of[key_of(s, t)] = -1;
-    return t;
-}
-
-/* The views of a slot's expert: the checkpoint's matrices, over the slot's bytes. */
-static void make_view(mote__streamed *s, slot *t)
-{
-    const home *h = &s->homes[key_of(s, t)];
-    size_t begin[PARTS], at = 0;
-    for (unsigned i = 0; i < h->runs.n; i++) {
-        begin[i] = at + (size_t)(h->runs.run[i].offset % PAGE);
-        at += run_room(&h->runs.run[i]);
-    }
-    t->view = s->weights->layers[key_of(s, t) / s->n_experts].experts[key_of(s, t) % s->n_experts];
-    mote__mat *const m[] = { &t->view.w1, &t->view.w2, &t->view.w3 };
-    for (size_t i = 0; i < PARTS; i++) {
-        const struct mote__run_part *p = &h->runs.part[i];
-        const uint8_t *data = p->run < 0 ? NULL : t->memory + begin[p->run] + p->at;
-        *(i < 3 ? &m[i]->data : &m[i % 3]->scale) = data;
-    }
-}
-
-/* ---- reads ---- */
-
-/* A read's tag: slot and run. */
-static void *tag_of(const mote__streamed *s, const slot *t, unsigned run)
-{
-    return (void *)((uintptr_t)(t - s->slots) * PARTS + run + 1);
-}
-
-static void submit(mote__streamed *s, slot *t, unsigned run)
-{
-    const home *h = &s->homes[key_of(s, t)];
-    uint8_t *to = t->memory;
-    for (unsigned i = 0; i < run; i++)
-        to += run_room(&h->runs.run[i]);
-    const mote__source *r = &h->runs.run[run];
-    uint64_t begin = r->offset / PAGE * PAGE;
-    /* the room was looked at: `depth` */
-    (t->guess ? mote__reads_guess : mote__reads_submit)(s->reads, &s->files[r->shard], begin,
-                                                        run_room(r), to, tag_of(s, t, run));
-    t->n_reads++;
-    s->n_guess_reads += t->guess;
-}
-
-static void begin_reading(mote__streamed *s, slot *t, size_t key, int guess)
-{
-    unsigned n = s->homes[key].runs.n;
-    *t = (slot){ .memory = t->memory, .state = READING, .guess = !!guess };
-    s->keys[number_of(s, t)] = (uint32_t)key;
-    s->slot_of[key] = (int32_t)number_of(s, t);
-    note_kept(s, t);
-    if (!mote__reads_held(s->reads))
-        s->busy_since = mote__clock_ns();
-    for (unsigned i = 0; i < n; i++)
-        submit(s, t, i);
-}
-
-static int fail(mote__streamed *s, const slot *t, int error)
-{
-    if (s->fault_code)
-        return s->fault_code;
-    const mote__source *r = &s->homes[key_of(s, t)].runs.run[t->error_run];
-    const char *path = mote__checkpoint_shard_path(s->weights->ckpt, r->shard);
-    size_t layer = key_of(s, t) / s->n_experts, id = key_of(s, t) % s->n_experts;
-    if (error == ENODATA)
-        s->fault_code = mote__fail(
-            &s->fault, MOTE_EFORMAT,
-            "%s: ends before %llu, where expert %zu of layer %zu lies: changed while in use", path,
-            (unsigned long long)(r->offset + r->bytes), id, layer);
-    else
-        s->fault_code = mote__fail(
-            &s->fault, MOTE_EIO, "%s: cannot read %llu bytes at %llu (expert %zu of layer %zu): %s",
-            path, (unsigned long long)r->bytes, (unsigned long long)r->offset, id, layer,
-            strerror(error));
-    return s->fault_code;
-}
-
-/* All reads of the slot were reported. */
-static void end_reading(mote__streamed *s, slot *t)
-{
-    if (!t->error && !t->cancelled) {
-        make_view(s, t);
-        t->state = READY;
-        note_kept(s, t);
-        if (t->pinned)
-            s->ready[s->n_ready++] = number_of(s, t);
-        return;
-    }
-    int tries = t->n_tries + (t->error != 0), passing = t->passing;
-    if (t->pinned && (!t->error || (t->error != ENODATA && tries < TRIES))) {
-        begin_reading(s, t, key_of(s, t), 0);
-        t->pinned = 1;
-        t->passing = (uint8_t)passing;
-        t->n_tries = (uint8_t)tries;
-        return;
-    }
-    if (t->pinned) {
-        fail(s, t, t->error);
-        s->n_pinned--;
-        s->n_left--;
-        t->pinned = 0;
-    }
-    t->passing = 0;
-    set_free(s, t);
-}
-
-static void take_done(mote__streamed *s, const mote__read_done *done)
-{
-    uintptr_t tag = (uintptr_t)done->tag - 1;
-    slot *t = &s->slots[tag / PARTS];
-    unsigned run = (unsigned)(tag % PARTS);
-    const mote__source *r = &s->homes[key_of(s, t)].runs.run[run];
-    count(t->guess ? &s->bytes_guessed : &s->bytes_wanted, done->bytes);
-    t->n_reads--;
-    s->n_guess_reads -= t->guess;
-    if (done->bytes < r->offset % PAGE + r->bytes) { /* what lies behind it is not missed */
-        if (done->error == ECANCELED)
-            t->cancelled = 1;
-        else if (!t->error) {
-            t->error = done->error;
-            t->error_run = run;
-        }
-    }
-    if (!t->n_reads)
-        end_reading(s, t);
-    if (!mote__reads_held(s->reads))
-        count(&s->busy_ns, mote__clock_ns() - s->busy_since);
-}
-
-static void poll_reads(mote__streamed *s)
-{
-    mote__read_done done;
-    while (mote__reads_next(s->reads, 0, &done))
-        take_done(s, &done);
-}
-
-static void wait_read(mote__streamed *s)
-{
-    mote__read_done done;
-    uint64_t begin = mote__clock_ns();
-    if (mote__reads_next(s->reads, 1, &done))
-        take_done(s, &done);
-    count(&s->wait_ns, mote__clock_ns() - begin);
-}
-
-static void join(mote__streamed *s, slot *t)
+static void join(mote__streamed *s, mote__xslot *t)
 {
     int first_use = t->guess;
     t->pinned = 1;
     s->n_pinned++;
     t->passing = 0;
-    note_kept(s, t);
-    count(first_use ? &s->n_guessed : &s->n_hits, 1);
-    if (t->state == READY) {
-        s->ready[s->n_ready++] = number_of(s, t);
+    mote__xslot_note(s, t);
+    mote__streamed_add(first_use ? &s->n_guessed : &s->n_hits, 1);
+    if (t->state == MOTE_SLOT_READY) {
+        s->ready[s->n_ready++] = mote__xslot_number(s, t);
     } else if (t->guess) {
-        s->n_guess_reads -= t->n_reads;
-        for (unsigned i = 0; i < s->homes[key_of(s, t)].runs.n; i++)
-            mote__reads_promote(s->reads, tag_of(s, t, i));
+        mote__xslot_promote(s, t);
     }
     t->guess = 0;
 }
@@ -369,41 +29,39 @@ static void join(mote__streamed *s, slot *t)
 /* Begin reading absent experts, as far as slots and reads in flight allow. */
 static void begin_absent(mote__streamed *s)
 {
-    while (s->first_absent < s->n_absent && !s->fault_code) {
+    while (s->first_absent < s->n_absent && !s->fault.code) {
         size_t key = s->layer * s->n_experts + s->absent[s->first_absent];
         int pass = 0;
-        slot *t = NULL;
+        mote__xslot *t = NULL;
         if (s->slot_of[key] >= 0) {
             join(s, &s->slots[s->slot_of[key]]);
             s->first_absent++;
             continue;
         }
         if (mote__reads_held(s->reads) + s->homes[key].runs.n <= s->depth)
-            t = take_slot(s, key, s->prompt, &pass);
+            t = mote__xslot_take(s, key, s->prompt, &pass);
         if (!t)
             break;
         s->first_absent++;
-        begin_reading(s, t, key, 0);
+        mote__xslot_read(s, t, key, 0);
         t->pinned = 1;
         t->passing = (uint8_t)pass;
         if (pass)
-            s->passing[s->n_passing++] = number_of(s, t);
+            s->passing[s->n_passing++] = mote__xslot_number(s, t);
         s->n_pinned++;
-        count(&s->n_read, 1);
+        mote__streamed_add(&s->n_read, 1);
     }
     mote__reads_start(s->reads);
 }
-
-/* ---- a layer's use ---- */
 
 /* Guesses of other layers that have not begun make room. */
 static void drop_guesses(mote__streamed *s)
 {
     for (size_t i = 0; i < s->n_slots && s->n_guess_reads; i++) {
-        slot *t = &s->slots[i];
-        if (t->state == READING && t->guess && key_of(s, t) / s->n_experts != s->layer)
-            for (unsigned k = 0; k < s->homes[key_of(s, t)].runs.n; k++)
-                mote__reads_drop(s->reads, tag_of(s, t, k));
+        mote__xslot *t = &s->slots[i];
+        if (t->state == MOTE_SLOT_READING && t->guess &&
+            mote__xslot_key(s, t) / s->n_experts != s->layer)
+            mote__xslot_drop(s, t);
     }
 }
 
@@ -430,13 +88,13 @@ static void check_files(mote__streamed *s)
     if (now - s->checked_at < 1000000000u)
         return;
     s->checked_at = now;
-    for (size_t i = 0; i < s->n_files && !s->fault_code; i++) {
+    for (size_t i = 0; i < s->n_files && !s->fault.code; i++) {
         const mote__file_id *old = &mote__checkpoint_shard_map(s->weights->ckpt, i)->id;
         struct stat st;
         if (fstat(s->files[i].fd, &st) || (uint64_t)st.st_size != old->size ||
             (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != old->mtime_ns)
-            s->fault_code = mote__fail(&s->fault, MOTE_EFORMAT, "%s: changed while in use",
-                                       mote__checkpoint_shard_path(s->weights->ckpt, i));
+            mote__fail(&s->fault, MOTE_EFORMAT, "%s: changed while in use",
+                       mote__checkpoint_shard_path(s->weights->ckpt, i));
     }
 }
 
@@ -444,16 +102,16 @@ static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n
 {
     mote__streamed *s = self(base);
     s->layer = layer;
-    s->fault_code = 0;
+    s->fault.code = 0;
     s->n_absent = s->first_absent = s->n_ready = s->first_ready = 0;
     s->n_left = n;
     s->in_order = in_order;
     s->order = ids;
-    count(&s->n_wanted, n);
-    poll_reads(s);
+    mote__streamed_add(&s->n_wanted, n);
+    mote__streamed_poll(s);
     check_files(s);
-    if (s->fault_code)
-        return s->fault_code;
+    if (s->fault.code)
+        return s->fault.code;
     for (size_t i = 0; i < n; i++) {
         size_t key = layer * s->n_experts + ids[i];
         /* in order: all take their turns, so that the first ones are never without a slot */
@@ -468,11 +126,11 @@ static int want(mote__experts *base, size_t layer, const uint32_t *ids, size_t n
 }
 
 /* in_order: the next one, if it is ready. */
-static const slot *next_in_order(const mote__streamed *s)
+static const mote__xslot *next_in_order(const mote__streamed *s)
 {
     int32_t at = s->slot_of[s->layer * s->n_experts + *s->order];
-    const slot *t = at < 0 ? NULL : &s->slots[at];
-    return t && t->pinned && t->state == READY ? t : NULL;
+    const mote__xslot *t = at < 0 ? NULL : &s->slots[at];
+    return t && t->pinned && t->state == MOTE_SLOT_READY ? t : NULL;
 }
 
 static int has_ready(const mote__streamed *s)
@@ -480,11 +138,11 @@ static int has_ready(const mote__streamed *s)
     return s->in_order ? next_in_order(s) != NULL : s->first_ready < s->n_ready;
 }
 
-static const slot *take_ready(mote__streamed *s)
+static const mote__xslot *take_ready(mote__streamed *s)
 {
     if (!s->in_order)
         return &s->slots[s->ready[s->first_ready++]];
-    const slot *t = next_in_order(s);
+    const mote__xslot *t = next_in_order(s);
     s->order++;
     return t;
 }
@@ -495,18 +153,19 @@ static long next(mote__experts *base, mote__ready_expert *ready, size_t most)
     size_t n = 0;
     if (!s->n_left)
         return 0;
-    poll_reads(s);
+    mote__streamed_poll(s);
     begin_absent(s);
-    while (!has_ready(s) && !s->fault_code) {
+    while (!has_ready(s) && !s->fault.code) {
         assert(mote__reads_held(s->reads));
-        wait_read(s);
+        mote__streamed_wait(s);
         begin_absent(s);
     }
-    if (s->fault_code)
-        return s->fault_code;
+    if (s->fault.code)
+        return s->fault.code;
     for (; n < most && s->n_left && has_ready(s); n++) {
-        const slot *t = take_ready(s);
-        ready[n] = (mote__ready_expert){ (uint32_t)(key_of(s, t) % s->n_experts), &t->view };
+        const mote__xslot *t = take_ready(s);
+        ready[n] = (mote__ready_expert){ (uint32_t)(mote__xslot_key(s, t) % s->n_experts),
+                                         &t->view };
         s->n_left--;
     }
     return (long)n;
@@ -516,10 +175,10 @@ static void release(mote__experts *base, const mote__ready_expert *ready, size_t
 {
     mote__streamed *s = self(base);
     for (size_t i = 0; i < n; i++) {
-        slot *t = &s->slots[s->slot_of[s->layer * s->n_experts + ready[i].id]];
+        mote__xslot *t = &s->slots[s->slot_of[s->layer * s->n_experts + ready[i].id]];
         t->pinned = 0;
         s->n_pinned--;
-        note_kept(s, t);
+        mote__xslot_note(s, t);
     }
 }
 
@@ -529,7 +188,7 @@ static void drop(mote__experts *base)
     for (size_t i = 0; i < s->n_slots && s->n_pinned; i++) {
         s->n_pinned -= s->slots[i].pinned;
         s->slots[i].pinned = 0;
-        note_kept(s, &s->slots[i]);
+        mote__xslot_note(s, &s->slots[i]);
     }
     s->n_absent = s->first_absent = s->n_ready = s->first_ready = s->n_left = 0;
 }
@@ -544,14 +203,14 @@ static void guess(mote__experts *base, size_t layer, const uint32_t *ids, size_t
         if (s->slot_of[key] >= 0)
             continue;
         int pass;
-        slot *t = NULL;
-        if (s->n_guess_reads + runs <= s->depth / 4 + PARTS &&
+        mote__xslot *t = NULL;
+        if (s->n_guess_reads + runs <= s->depth / 4 + MOTE_EXPERT_PARTS &&
             mote__reads_held(s->reads) + runs <= s->depth)
-            t = take_slot(s, key, 0, &pass);
+            t = mote__xslot_take(s, key, 0, &pass);
         if (!t)
             break;
-        begin_reading(s, t, key, 1);
-        count(&s->n_guesses, 1);
+        mote__xslot_read(s, t, key, 1);
+        mote__streamed_add(&s->n_guesses, 1);
         begun++;
     }
     mote__reads_start(s->reads);
@@ -562,13 +221,13 @@ static void guess(mote__experts *base, size_t layer, const uint32_t *ids, size_t
 static int find_homes(mote__streamed *s, const mote__weights *w, mote_err *err)
 {
     for (size_t key = 0; key < s->n_keys; key++) {
-        home *h = &s->homes[key];
+        mote__home *h = &s->homes[key];
         size_t layer = key / s->n_experts, id = key % s->n_experts;
-        if (home_of(h, w, &w->layers[layer].experts[id]))
+        if (mote__home_of(h, w, &w->layers[layer].experts[id]))
             return mote__fail(err, MOTE_EINVAL,
                               "expert %zu of layer %zu does not lie in the checkpoint's files", id,
                               layer);
-        size_t bytes = home_bytes(h);
+        size_t bytes = mote__home_bytes(h);
         s->slot_bytes = bytes > s->slot_bytes ? bytes : s->slot_bytes;
     }
     return 0;
@@ -579,10 +238,10 @@ int mote__streamed_slot_bytes(const mote__weights *w, size_t *slot_bytes, size_t
     *slot_bytes = *n_experts = 0;
     for (size_t l = 0; l < w->n_layers; l++)
         for (size_t e = 0; e < w->n_experts && w->layers[l].experts; e++) {
-            home h;
-            if (home_of(&h, w, &w->layers[l].experts[e]))
+            mote__home h;
+            if (mote__home_of(&h, w, &w->layers[l].experts[e]))
                 return MOTE_EINVAL;
-            size_t bytes = home_bytes(&h);
+            size_t bytes = mote__home_bytes(&h);
             *slot_bytes = bytes > *slot_bytes ? bytes : *slot_bytes;
             ++*n_experts;
         }
@@ -609,52 +268,6 @@ static int open_files(mote__streamed *s, mote_err *err)
     return 0;
 }
 
-static size_t page_round(size_t n) { return (n + PAGE - 1) / PAGE * PAGE; }
-
-static size_t arena_bytes(const mote__streamed *s, size_t arena)
-{
-    size_t left = s->n_slots - arena * s->slots_per_arena;
-    return (left < s->slots_per_arena ? left : s->slots_per_arena) * s->slot_bytes;
-}
-
-static int make_slots(mote__streamed *s, uint64_t budget, mote_err *err)
-{
-    size_t n = (size_t)(budget / s->slot_bytes);
-    n = n < s->n_keys ? n : s->n_keys;
-    if (n < MOTE_FEWEST_SLOTS && n < s->n_keys)
-        return mote__fail(err, MOTE_EINVAL,
-                          "%llu bytes for experts are room for %zu of %zu bytes: at least %d",
-                          (unsigned long long)budget, n, s->slot_bytes, MOTE_FEWEST_SLOTS);
-    s->slots_per_arena = ARENA / s->slot_bytes ? ARENA / s->slot_bytes : 1;
-    size_t n_arenas = (n + s->slots_per_arena - 1) / s->slots_per_arena;
-    s->slots = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->slots);
-    s->keys = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->keys);
-    s->kept = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->kept);
-    s->free_list = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n * sizeof *s->free_list);
-    s->arenas = mote__alloc(s->meter, MOTE_MEM_WEIGHTS, n_arenas * sizeof *s->arenas);
-    s->n_slots = n;
-    int ok = s->slots && s->keys && s->kept && s->free_list && s->arenas;
-    for (size_t i = 0; i < n && ok; i++) {
-        size_t in = i % s->slots_per_arena;
-        if (!in) {
-            size_t bytes = arena_bytes(s, s->n_arenas);
-            ok = (s->arenas[s->n_arenas] = mote__map_large_pages(s->meter, MOTE_MEM_WEIGHTS,
-                                                                 &bytes)) != NULL;
-            s->n_arenas += (size_t)ok;
-        }
-        if (ok) {
-            s->slots[i] = (slot){ .memory = (uint8_t *)s->arenas[i / s->slots_per_arena] +
-                                            in * s->slot_bytes };
-            s->kept[i] = 1;
-            s->free_list[n - 1 - i] = (uint32_t)i; /* the first one is taken first */
-        }
-    }
-    s->n_free = ok ? n : 0;
-    return ok ? 0
-              : mote__fail(err, MOTE_ENOMEM, "out of memory for %zu experts of %zu bytes", n,
-                           s->slot_bytes);
-}
-
 static const mote__experts_ops ops = { want, next, release, drop, routed, guess };
 
 int mote__streamed_open(mote__streamed **out, const mote__weights *w,
@@ -676,7 +289,7 @@ int mote__streamed_open(mote__streamed **out, const mote__weights *w,
     s->files = mote__alloc(meter, MOTE_MEM_WEIGHTS, n_shards * sizeof *s->files);
     s->absent = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_experts * sizeof *s->absent);
     s->ready = mote__alloc(meter, MOTE_MEM_WEIGHTS, s->n_experts * sizeof *s->ready);
-    s->passing = mote__alloc(meter, MOTE_MEM_WEIGHTS, MOST_PASSING * sizeof *s->passing);
+    s->passing = mote__alloc(meter, MOTE_MEM_WEIGHTS, MOTE_MOST_PASSING * sizeof *s->passing);
     int rc = 0;
     if (!s->homes || !s->slot_of || !s->files || !s->absent || !s->ready || !s->passing)
         rc = mote__fail(err, MOTE_ENOMEM, "out of memory for streamed experts");
@@ -689,7 +302,7 @@ int mote__streamed_open(mote__streamed **out, const mote__weights *w,
     s->depth = reads.depth;
     if (!rc && !(rc = find_homes(s, w, err)) && !(rc = open_files(s, err)) &&
         !(rc = mote__reads_open(&s->reads, &reads, meter, err)) &&
-        !(rc = make_slots(s, params->budget_bytes, err)))
+        !(rc = mote__slots_make(s, params->budget_bytes, err)))
         rc = mote__score_init(&s->score, s->n_layers, s->n_experts,
                               mote__score_half_life(s->n_slots, s->n_layers * params->n_per_token),
                               params->seed, meter, err);
@@ -707,21 +320,12 @@ void mote__streamed_close(mote__streamed *s)
         return;
     mote__reads_close(s->reads);
     size_t n_shards = mote__checkpoint_n_shards(s->weights->ckpt);
-    size_t n_arenas = s->slots_per_arena
-                          ? (s->n_slots + s->slots_per_arena - 1) / s->slots_per_arena
-                          : 0;
-    for (size_t i = 0; i < s->n_arenas; i++)
-        mote__unmap_pages(s->meter, MOTE_MEM_WEIGHTS, s->arenas[i], page_round(arena_bytes(s, i)));
     for (size_t i = 0; i < s->n_files; i++)
         mote__read_file_close(&s->files[i]);
     if (s->score.scaled)
         mote__score_deinit(&s->score);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->arenas, n_arenas * sizeof *s->arenas);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->slots, s->n_slots * sizeof *s->slots);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->keys, s->n_slots * sizeof *s->keys);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->kept, s->n_slots * sizeof *s->kept);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->passing, MOST_PASSING * sizeof *s->passing);
-    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->free_list, s->n_slots * sizeof *s->free_list);
+    mote__slots_free(s);
+    mote__free(s->meter, MOTE_MEM_WEIGHTS, s->passing, MOTE_MOST_PASSING * sizeof *s->passing);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->homes, s->n_keys * sizeof *s->homes);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->slot_of, s->n_keys * sizeof *s->slot_of);
     mote__free(s->meter, MOTE_MEM_WEIGHTS, s->files, n_shards * sizeof *s->files);
@@ -732,10 +336,7 @@ void mote__streamed_close(mote__streamed *s)
 
 mote__experts *mote__streamed_experts(mote__streamed *s) { return &s->base; }
 
-const char *mote__streamed_fault(const mote__streamed *s)
-{
-    return s && s->fault_code ? s->fault.message : "";
-}
+const mote_err *mote__streamed_fault(const mote__streamed *s) { return &s->fault; }
 
 static uint64_t load(const _Atomic uint64_t *counter)
 {

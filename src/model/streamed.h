@@ -54,7 +54,7 @@ mote__experts *mote__streamed_experts(mote__streamed *s);
 /* The bytes of a slot and the number of experts of a model; 0, or MOTE_EINVAL: it has none. */
 int mote__streamed_slot_bytes(const mote__weights *w, size_t *slot_bytes, size_t *n_experts);
 void mote__streamed_get_stats(const mote__streamed *s, mote__streamed_stats *stats);
-/* What made the last layer that was wanted fail; "": it did not, or s is NULL. */
-const char *mote__streamed_fault(const mote__streamed *s);
+/* What made the last layer that was wanted fail; code 0: it did not. */
+const mote_err *mote__streamed_fault(const mote__streamed *s);
 
 #endif

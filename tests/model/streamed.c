@@ -227,8 +227,8 @@ static void failures(void **state)
                 assert_int_equal(rc, 0);
             } else if (!once) {
                 assert_int_equal(rc, faults.error ? MOTE_EIO : MOTE_EFORMAT);
-                assert_non_null(strstr(mote__streamed_fault(s), ".safetensors: "));
-                assert_non_null(strstr(mote__streamed_fault(s), " of layer "));
+                assert_non_null(strstr(mote__streamed_fault(s)->message, ".safetensors: "));
+                assert_non_null(strstr(mote__streamed_fault(s)->message, " of layer "));
             }
             fail_from(&faults, 0);
             for (size_t round = 0; round < 30; round++)
